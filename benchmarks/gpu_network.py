@@ -157,7 +157,7 @@ def compare(case: str, sizes: Sequence[tuple[int, int]], networks: dict[str, Any
         made = vectors.float().cpu().numpy().reshape(-1, vectors.shape[-1])[: len(truth)]
         return f"cosine ≥ {(made * truth).sum(axis=1).min():.6f}"
 
-    solver = there._engine
+    solver = there._batch_extractor
     jobs = [there._job(photo, None)[0] for photo in photos]
     given = torch.cat([job.pixels.cuda() for job in jobs])
     pixels, seen = solver._resize_photos(jobs, given)
@@ -191,7 +191,7 @@ def main() -> None:
     """Print the table."""
     here = load_extractor(scales=list(SCALES))
     there: Any = on_gpu(here)
-    twin = TorchNetwork(there._engine.network.layers, here.backbone.spec).eval()
+    twin = TorchNetwork(there._batch_extractor.network.layers, here.backbone.spec).eval()
     mixed = [*itertools.islice(itertools.cycle(SIZES), BATCH)]
     with torch.inference_mode():
         compare("sizes", mixed, {"eager": twin}, here, there)

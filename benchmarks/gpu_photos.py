@@ -167,7 +167,7 @@ def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
         worst = min(
             float((there.extract(one).vectors * here.extract(one).vectors).sum(axis=1).min()) for one in small[:4]
         )
-        solver: Any = there._engine  # type: ignore[attr-defined]
+        solver: Any = there._batch_extractor  # type: ignore[attr-defined]
         job: Any = there._job  # type: ignore[attr-defined]
         jobs = [job(small[number % len(small)], None)[0] for number in range(BATCH)]
         layers, sizes = solver.network.layers, list(jobs[0].seen[1:])
@@ -182,7 +182,7 @@ def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
         plain += pyramid_by_torch(octaves)
         least += floor_of_features(octaves, copy)
         torch.cuda.empty_cache()
-        both: Any = finding._engine  # type: ignore[attr-defined]
+        both: Any = finding._batch_extractor  # type: ignore[attr-defined]
         with torch.inference_mode():
             taken = timed(lambda: both.extract_batch(jobs, whitened=True)) / BATCH
         note = f"{1 / taken:,.0f} photos a second"

@@ -160,7 +160,7 @@ def test_a_division_of_another_graph_is_damage(manifold: Manifold) -> None:
         Aggregation.from_arrays({}, 5)
 
 
-def test_without_the_core_a_saved_division_is_passed_over_and_the_engine_refused(
+def test_without_the_core_a_saved_division_is_skipped_and_the_solver_refused(
     manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = manifold.prepare("local").to_arrays()

@@ -221,7 +221,7 @@ def index_the_worst() -> int:
         if ran.returncode or missing:
             print(f"index of the worst: exit {ran.returncode}, not named: {missing}\n{ran.stdout}{ran.stderr}")
         else:
-            print(f"index of the worst: {len(bad)} files passed over, each by name")
+            print(f"index of the worst: {len(bad)} files skipped, each by name")
         return len(missing) + bool(ran.returncode)
 
 

@@ -46,7 +46,7 @@ def test_the_table_names_the_definition_and_every_method(laid: Laid) -> None:
     assert "mean of the precisions" in on(laid, *FEW, "--no-cache", "--ap", "mean").stdout
 
 
-def test_an_engine_that_works_off_line_ranks_as_the_closed_form_does(laid: Laid) -> None:
+def test_a_solver_that_works_off_line_ranks_as_the_closed_form_does(laid: Laid) -> None:
     """On so few images nothing is cut off; conjugate gradient has converged in 200 steps."""
     settings = ["solver=offline,size=60,max_iter=200", "solver=spectral,size=60", "max_iter=200"]
     words = [word for one in settings for word in ("--method", f"global-diffusion:k=10,tol=1e-7,{one}")]

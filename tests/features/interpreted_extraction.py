@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from manifind.features.backbone import BackboneSpec, Photo
-from manifind.features.cuda.extractor import Job, Solver
+from manifind.features.cuda.extractor import BatchExtractor, Job
 from manifind.features.cuda.layers import FILTER, FIRST, PRODUCT, Layer
 from manifind.features.cuda.network import Network
 from manifind.features.extractor import RegionExtractor, resized
@@ -67,7 +67,7 @@ def compare(order: str, pooling: str, p: float) -> None:
     spec = BackboneSpec("small", 12, 4, (120.0, 110.0, 100.0), (60.0, 55.0, 50.0), order, long_side=64)
     backbone = InTorch(spec)
     network = Network(LAYERS, spec, torch.device("cpu"))
-    solver = Solver(network, RegionExtractor(backbone, pooling=pooling, p=p))
+    solver = BatchExtractor(network, RegionExtractor(backbone, pooling=pooling, p=p))
     coarse = [RNG.integers(0, 256, (*size, 3)).astype(np.uint8) for size in ((4, 5), (6, 3))]
     photos = [resized(one, *size) for one, size in zip(coarse, ((23, 31), (40, 18)), strict=True)]
     scales = [[(19, 27), (11, 13)], [(44, 20), (19, 9)]]

@@ -205,7 +205,7 @@ class Manifold(Estimator):
             The number of the image that each region belongs to. Without it each row is an image of its own, which is
             the paper's global diffusion.
         neighbours : (ids, similarities), optional
-            Neighbour lists found elsewhere, best first, at least k long, in place of searching for them.
+            Neighbour lists that were computed before, best first, at least k long, in place of searching for them.
         global_vectors : (images, g) floating point, optional
             A global descriptor for each image, in the order of their numbers, for choosing a shortlist; by default the
             normalised sum of the image's regions.

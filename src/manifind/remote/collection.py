@@ -332,7 +332,7 @@ class StoredCatalogue(RemoteCatalogue):
 
     @property
     def skipped(self) -> list[SkippedRecord]:
-        """What was passed over, as far as `info` says."""
+        """What was skipped, as far as `info` says."""
         return [SkippedRecord.of_dict(one) for one in self._collection.published.facts["skipped"]]
 
     def of_key(self, key: str) -> ImageRecord | None:

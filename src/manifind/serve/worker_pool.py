@@ -280,7 +280,7 @@ class Admission:
     def record(self, seconds: float, searches: int) -> None:
         """Note how long the solver took for searches that it solved together.
 
-        Where there are none, as for queries that were taught by a search that was counted, the time belongs to those
+        Where there are none, as for the second pass of a search that was counted, the time belongs to those
         that come next.
         """
         self._spent += seconds

@@ -42,7 +42,7 @@ class Job(NamedTuple):
     """A photo whose regions are to be extracted."""
 
     pixels: Tensor
-    """(height · width, 3) uint8, where the copy solver reaches it."""
+    """(height · width, 3) uint8, where the copy engine reaches it."""
     size: tuple[int, int]
     seen: tuple[tuple[int, int], ...]
     """The size at which the network sees it, then its size at each scale."""
@@ -62,7 +62,7 @@ class CudaExtractor(RegionExtractor):
     """
 
     uses_device = True
-    _engine: "Solver"
+    _batch_extractor: "BatchExtractor"
 
     @classmethod
     def of(
@@ -80,14 +80,14 @@ class CudaExtractor(RegionExtractor):
             raise InvalidInputError(f"of backbone {backbone.spec.name}, {error}") from error
         placed = cls(backbone, extractor.whitening, **extractor.settings)
         placed.extract_local = extract_local
-        placed._engine = Solver(Network(layers, backbone.spec, torch.device(device)), placed)
+        placed._batch_extractor = BatchExtractor(Network(layers, backbone.spec, torch.device(device)), placed)
         return placed
 
     def with_whitening(self, whitening: Whitening | None) -> "CudaExtractor":
         """Return an extractor that differs from this one in its whitening alone."""
         placed = CudaExtractor(self.backbone, whitening, **self.settings)
         placed.extract_local = self.extract_local
-        placed._engine = Solver(self._engine.network, placed)
+        placed._batch_extractor = BatchExtractor(self._batch_extractor.network, placed)
         return placed
 
     def for_threads(self) -> tuple[RegionExtractor, int]:
@@ -96,7 +96,7 @@ class CudaExtractor(RegionExtractor):
 
     def close(self) -> None:
         """Give back what is held on the device; the extractor cannot be used afterwards."""
-        self._engine.close()
+        self._batch_extractor.close()
 
     def extract(self, photo: Photo, *, scale: float | None = None) -> Regions:
         """Extract the regions of one upright RGB photo, (h, w, 3) uint8."""
@@ -105,7 +105,7 @@ class CudaExtractor(RegionExtractor):
     def begin(self, photo: Photo, *, scale: float | None = None) -> Callable[[], Regions]:
         """Begin the extraction of a photo; return a function that waits for its regions."""
         job, boxes = self._job(check_photo(photo), scale)
-        wait = self._engine.begin(job, whitened=True)
+        wait = self._batch_extractor.begin(job, whitened=True)
 
         def regions() -> Regions:
             vectors, local = wait()
@@ -115,22 +115,22 @@ class CudaExtractor(RegionExtractor):
 
     def extract_unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening."""
-        return self._engine.begin(self._job(check_photo(photo), None)[0], whitened=False)()[0]
+        return self._batch_extractor.begin(self._job(check_photo(photo), None)[0], whitened=False)()[0]
 
     def _job(self, photo: Photo, scale: float | None) -> tuple[Job, FloatArray]:
         """Return what there is to do for a photo, and its regions in pixels."""
         size = photo.shape[0], photo.shape[1]
         height, width = self.seen_size(*size, scale=scale)
         scaled = tuple((self._side(height * scale), self._side(width * scale)) for scale in self.scales)
-        network = self._engine.network
+        network = self._batch_extractor.network
         maps = [tuple(network.levels(np.array([one]))[-1][0].tolist()) for one in scaled]
         cells = _grid(*maps[0], self.grid_levels, self.overlap)
         boxes = tuple(rescale_boxes(cells, maps[0], own) for own in maps)
-        pixels = _reachable(photo, self._engine.network.device)
+        pixels = _reachable(photo, self._batch_extractor.network.device)
         return Job(pixels, size, ((height, width), *scaled), boxes), to_pixels(cells, maps[0], size)
 
 
-class Solver:
+class BatchExtractor:
     """Extracts the regions of batches of photos on one device."""
 
     def __init__(self, network: Network, extractor: RegionExtractor) -> None:
@@ -303,7 +303,7 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def _reachable(photo: Photo, device: Any) -> Tensor:
-    """Return the pixels, (height · width, 3), where the copy solver reaches them."""
+    """Return the pixels, (height · width, 3), where the copy engine reaches them."""
     pixels = torch.empty((photo.shape[0] * photo.shape[1], 3), dtype=torch.uint8, pin_memory=device.type != "cpu")
     pixels.numpy()[...] = photo.reshape(-1, 3)
     return pixels

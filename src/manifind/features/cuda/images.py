@@ -73,7 +73,7 @@ def half_sizes(sizes: Sizes, stride: int) -> Sizes:
 
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:
-    """Return a tensor on the device, through memory that the copy solver reaches by itself."""
+    """Return a tensor on the device, through memory that the copy engine reaches by itself."""
     if torch.device(device).type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -46,7 +46,7 @@ class SyncPlan:
     found: list[ListedFile]
     """Files to look at, by key."""
     skipped: list[SkippedRecord]
-    """What is passed over without a look, and why."""
+    """What is skipped without a look, and why."""
     unread: list[ImageRecord]
     """Photos of the index that stay as they are, without a look at their files."""
     removed: frozenset[str] = frozenset()
@@ -200,7 +200,7 @@ def _below(root: Path, path: Path, *, films: bool, files: FileRules) -> Iterator
         full = full.resolve()
     key = "" if full == root else key_of(root, full)
     if any(part.startswith(".") for part in full.relative_to(root).parts):
-        raise InvalidInputError(f"{path} is hidden, or lies in a hidden folder, and those are passed over; rename it.")
+        raise InvalidInputError(f"{path} is hidden, or lies in a hidden folder, and those are skipped; rename it.")
     if (part := excluded_part(root, full, files)) is not None:
         raise InvalidInputError(
             f"{part} is left out by a pattern or as a link; `manifind info` tells by which.", code="excluded"
@@ -226,7 +226,7 @@ Frame = tuple[ListedFile, str]
 def frames_of(
     film: ListedFile, seconds: float, before: Photos | None, removed: Collection[str] = ()
 ) -> list[Frame] | SkippedRecord:
-    """Return the frames of a film, one every so many seconds; or why it is passed over.
+    """Return the frames of a film, one every so many seconds; or why it is skipped.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""How an index answers: a query is ranked, looked at by geometry, taught by what that verified, and explained."""
+"""How an index answers: retrieval, verification, query expansion, confidence, and the explanation of a result."""

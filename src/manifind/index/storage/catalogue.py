@@ -1,4 +1,4 @@
-"""The photos of a collection: keys, content hashes, sizes, and what was passed over and why. A SQLite file.
+"""The photos of a collection: keys, content hashes, sizes, and what was skipped and why. A SQLite file.
 
 Opening it reads nothing but its first page; photos are looked up when they are asked for. A file may come from
 anybody: its tables must be the two below, no more and no other, its rows of the types that they say, and a look-up may
@@ -137,7 +137,7 @@ class Photos(Protocol):
 
     @property
     def skipped(self) -> list[SkippedRecord]:
-        """What was passed over, by key."""
+        """What was skipped, by key."""
 
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, if it is in the collection."""
@@ -146,7 +146,7 @@ class Photos(Protocol):
         """Return the photo of that content, if it is in the collection."""
 
     def skipped_of(self, key: str) -> SkippedRecord | None:
-        """Return why the file of that key was passed over, if it was."""
+        """Return why the file of that key was skipped, if it was."""
 
     def photo_of(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, or the one that a file of that key is identical to."""
@@ -237,7 +237,7 @@ class Catalogue:
         return self._query_one("SELECT * FROM images WHERE sha256 = ?", sha256)
 
     def skipped_of(self, key: str) -> SkippedRecord | None:
-        """Return why the file of that key was passed over, if it was."""
+        """Return why the file of that key was skipped, if it was."""
         rows = self._rows("SELECT * FROM skipped WHERE key = ?", key)
         return self._skipped_record(rows[0]) if rows else None
 

@@ -10,7 +10,7 @@ from manifind.errors import InvalidInputError, ManifindError, MissingExtraError
 from manifind.kernels.api import Backend
 
 TORCH, TRITON = (2, 8), (3, 4)
-"""The oldest that serve: from these on, tiles are described to the GPU's copy solver from the host."""
+"""The oldest that serve: from these on, tiles are described to the GPU's copy engine from the host."""
 DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 """One of these is there where a GPU is; asking the driver itself takes torch, which takes seconds to import."""
 

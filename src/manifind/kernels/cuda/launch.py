@@ -67,7 +67,7 @@ def _has_copy_engine(codes: Tensor) -> bool:
 
 
 def _source(codes: Tensor, high: int, by_engine: bool) -> Any:
-    """Return codes as the copy solver reads them, or as they are."""
+    """Return codes as the copy engine reads them, or as they are."""
     if not by_engine:
         return codes
     from triton.tools.tensor_descriptor import TensorDescriptor

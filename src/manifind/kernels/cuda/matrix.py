@@ -138,7 +138,7 @@ def renormalise(matrix: Matrix, root: Tensor) -> tuple[Matrix, Tensor]:
 def near_each_other(matrix: Matrix) -> Tensor:
     """Return an order of the rows in which neighbours are near.
 
-    Every row draws a random number. Then it takes the largest number subset its own and its neighbours', so that the
+    Every row draws a random number. Then it takes the largest number among its own and its neighbours', so that the
     rows around one row share a number. This is repeated twice with the numbers that were taken. Rows are sorted by the
     number that they took last, then by those before.
     """

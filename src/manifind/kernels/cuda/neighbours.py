@@ -45,7 +45,7 @@ WAITING = 3
 
 
 class Best:
-    """The k most similar rows of queries, subset those that were compared so far."""
+    """The k most similar rows of queries among those that were compared so far."""
 
     def __init__(self, queries: Tensor, k: int, own: Tensor | None = None, *, ordered: bool = True) -> None:
         # Somebody may have told torch to multiply float32 in fewer bits; float64 is then exact enough.
@@ -158,7 +158,7 @@ class Side(NamedTuple):
 
     size: int
     ids: Tensor
-    """The id of each subset all rows, (size,)."""
+    """The id of each among all rows, (size,)."""
     vectors: Tensor
     places: Tensor
     """The place of each in `vectors`, (size,)."""
@@ -309,7 +309,7 @@ class Sample(NamedTuple):
 
     packed: Packed
     rank: int
-    """How many of the best of a sample are looked at: hardly ever are more of them subset the k best of all."""
+    """How many of the best of a sample are kept: hardly ever are more of them among the k best of all."""
 
     @classmethod
     def of(cls, rows: "TorchVectorSet", k: int) -> "Sample":

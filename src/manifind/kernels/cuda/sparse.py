@@ -170,7 +170,7 @@ def turn(
 
 @triton.jit
 def place_of(rows, place, size, BLOCK: tl.constexpr):
-    """Write the place of each row subset the rows that are kept."""
+    """Write the place of each row among the rows that are kept."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < size
     tl.store(place + tl.load(rows + at, mask=there, other=0), at, mask=there)

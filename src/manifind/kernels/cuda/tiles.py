@@ -175,7 +175,7 @@ def rescore(
 ):  # fmt: skip
     """Score in float32 what lists gained since `begins`. A row itself, and an empty place, score −∞.
 
-    A list holds places of columns in the packed order of `size` vectors, and afterwards their ids subset all rows. The
+    A list holds places of columns in the packed order of `size` vectors, and afterwards their ids among all rows. The
     first of the vectors is row `first` of all.
     """
     row = tl.program_id(0)

@@ -1,4 +1,4 @@
-"""Arrays to the device and back, through memory that the copy solver reaches by itself."""
+"""Arrays to the device and back, through memory that the copy engine reaches by itself."""
 
 import warnings
 from collections.abc import Callable
