@@ -150,6 +150,7 @@ def _solve(
     b[np.arange(len(at)), at] = 1 - alpha
 
     def multiply(p: DoubleArray) -> DoubleArray:
-        return p - alpha * (parts @ p.ravel()).reshape(p.shape)
+        product: DoubleArray = p - alpha * (parts @ p.ravel()).reshape(p.shape)
+        return product
 
     return conjugate_gradient_of(multiply, b, max_iter, (tol * (1 - alpha)) ** 2, axis=1)
