@@ -1,10 +1,11 @@
 """What is left of an index when its writer dies, or its disk fails, at each point in turn.
 
-Run as a program, with the names of operations and faults and how many points to go on by, or without arguments at all
-points of all: it prints, as JSON, how often the old and the new generation were found. A process of its own, so that it
-can be forked hundreds of times before any library has started threads.
+Run as a program, with the names of operations and faults and how many points to go on by (one number, or one for each
+fault), or without arguments at all points of all: it prints, as JSON, how often the old and the new generation were
+found. A process of its own, so that it can be forked hundreds of times before any library has started threads.
 """
 
+import itertools
 import json
 import shutil
 import sys
@@ -145,9 +146,10 @@ def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]
 if __name__ == "__main__":
     results = {}
     memory = Path("/dev/shm")  # noqa: S108 (where flushing costs nothing)
-    operations, faults, step = sys.argv[1:] or (",".join(OPERATIONS), ",".join(FAULTS), "1")
+    operations, faults, steps = sys.argv[1:] or (",".join(OPERATIONS), ",".join(FAULTS), "1")
+    step_of = dict(zip(faults.split(","), itertools.cycle(steps.split(",")), strict=False))
     for operation in operations.split(","):
-        for fault in faults.split(","):
+        for fault, step in step_of.items():
             with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
                 results[f"{operation} {fault}"] = trial(Path(temporary), operation, fault, int(step))
     print(json.dumps(results))
