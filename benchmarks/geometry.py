@@ -211,14 +211,14 @@ def cost(pairs: Sequence[Pair], kept: FeatureCache, count: int = 50) -> dict[str
     }
 
 
-def answers(count: int, folder: Path) -> dict[str, Any]:
-    """Return what verification does to the answers of an index of scenes."""
+def answers(count: int, folder: Path, every: int = 1) -> dict[str, Any]:
+    """Return what verification does to the answers of an index of scenes, for every so many queries."""
     made = make_scenes(folder / "more", scenes=count, seed=1)
     truth = {scene.file: scene for scene in made.truth}
     index = Index.create(folder / "scenes.manifind", made.folder)
     rows: dict[str, list[list[float]]] = {"regions": [], "verified": []}
     boxes: dict[str, list[float]] = {"regions": [], "verified": []}
-    for query in made.queries:
+    for query in made.queries[::every]:
         pixels = read_photo(made.queries_folder / query.file).pixels
         plain = index.search(pixels, query.box, top=None, verify=0)
         for name, answer in (
@@ -243,7 +243,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
     numbers = np.random.default_rng(0)
     nothing = [numbers.integers(0, 256, (300, 400, 3), dtype=np.uint8) for _ in range(10)]
     nothing += [np.broadcast_to(colour, (300, 400, 3)).copy() for colour in numbers.integers(0, 256, (10, 3), np.uint8)]
-    told = [bool(index.search(one, top=None, expand=False).n_matches) for one in nothing]
+    told = [bool(index.search(one, top=None, expand=False).n_matches) for one in nothing[::every]]
     names = ("map", "line_precision", "line_recall", "line_f1")
     result: dict[str, Any] = {
         name: dict(zip(names, np.mean(some, axis=0).tolist(), strict=True)) | {"overlap": float(np.mean(boxes[name]))}
@@ -265,7 +265,7 @@ def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[
     if arguments.scenes:
         yield "scenes", verified(planted(arguments.scenes, scenes)[:: arguments.every], kept)
         if kind == "sift":
-            yield "answers", answers(arguments.scenes, scenes)
+            yield "answers", answers(arguments.scenes, scenes, arguments.every)
 
 
 def main() -> None:
@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--oxford", type=Path, help="the folder of Oxford5k's photos")
     parser.add_argument("--holidays", type=Path, help="the folder of Holidays' photos")
     parser.add_argument("--scenes", type=int, default=0, help="how many of the demo's scenes")
-    parser.add_argument("--every", type=int, default=1, help="of the pairs that are verified, every so many")
+    parser.add_argument("--every", type=int, default=1, help="of the pairs and queries, every so many")
     parser.add_argument("--strangers", type=int, default=STRANGERS)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     arguments = parser.parse_args()

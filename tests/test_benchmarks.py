@@ -87,7 +87,7 @@ def test_descriptors(repository: Path, tmp_path: Path) -> None:
 
 
 def test_geometry(repository: Path) -> None:
-    result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift")
+    result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift", "--every", "6")
     assert result["sift"]["scenes"]["verified"]["6"]["precision"] > 0.8
     assert result["sift"]["answers"]["verified"]["overlap"] > 0.3
 
