@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-STEPS = {"kill": 3, "torn": 5, "interrupt": 4, "ENOSPC": 5, "EIO": 7}
+STEPS = {"kill": 3, "torn": 7, "interrupt": 5, "ENOSPC": 7, "EIO": 9}
 """Every so many points are tried; ``python tests/index/crash.py OPERATION,OPERATION kill 1`` tries all."""
 
 
