@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from manifind.groups import RowRanges
-from manifind.kernels.cuda import gradient, launch, listing, rows
+from manifind.kernels.cuda import gradient, launch, rows, transfer
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.neighbours import Side
@@ -169,7 +169,7 @@ def compare_runs() -> None:
         runs = RowRanges(np.array(begins), np.concatenate([[0], np.cumsum(counts)]))
         starts, first = torch.from_numpy(runs.starts).int(), torch.from_numpy(runs.begins).int()
         truth = np.concatenate([np.arange(a, a + b) for a, b in zip(begins, counts, strict=True)])
-        np.testing.assert_array_equal(listing.written(runs, starts, first).numpy(), truth)
+        np.testing.assert_array_equal(transfer.written(runs, starts, first).numpy(), truth)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ photos, by their local descriptors: `HammingQueryExpansion`. Off-line and spectr
 """
 
 from manifind.baselines.appended import AppendedDiffusion
-from manifind.baselines.diffusion import CompactDiffusion, GlobalDiffusion, RegionalDiffusion
+from manifind.baselines.diffusion import CompactDiffusion, GlobalDiffusion, RegionalDiffusion, UnnormalisedDiffusion
 from manifind.baselines.hamming import HammingQueryExpansion
 from manifind.baselines.query_expansion import (
     AlphaQueryExpansion,
@@ -19,7 +19,6 @@ from manifind.baselines.query_expansion import (
 from manifind.baselines.reranking import HelloNeighbor, KReciprocal, SpatiallyConstrainedMatching
 from manifind.baselines.scorer import Baseline, ImageScorer
 from manifind.baselines.similarity import NearestImages, RegionMatch
-from manifind.baselines.unnormalised import UnnormalisedDiffusion
 
 __all__ = [
     "AlphaQueryExpansion",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from manifind import kernels
 from manifind.distributed.exchange import ROWS_PER_READ, ArrayFile, ExchangeDir, digest_arrays, read_division
 from manifind.distributed.tasks import TaskExecutor, file_task, read_lists, run_missing
-from manifind.graph.insertion import insert_new_rows
+from manifind.graph.neighbours import insert_new_rows
 from manifind.kernels import JOIN_BLOCK_ROWS, Neighbours, backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray, Progress

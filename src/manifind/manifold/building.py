@@ -18,8 +18,7 @@ from manifind.graph import (
 )
 from manifind.groups import Change, Layout, aggregate
 from manifind.kernels import KnnGraphBuilder, backend
-from manifind.manifold.fitted import Fitted
-from manifind.manifold.parameters import Parameters
+from manifind.manifold.fitted import Fitted, Parameters
 from manifind.ranking import POOLINGS, pooling_weights
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 

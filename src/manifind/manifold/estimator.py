@@ -35,8 +35,7 @@ from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels import KnnGraphBuilder
 from manifind.manifold import validation
 from manifind.manifold.building import fit_state, update_state
-from manifind.manifold.fitted import Fitted
-from manifind.manifold.parameters import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Parameters
+from manifind.manifold.fitted import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Fitted, Parameters
 from manifind.manifold.searching import Request, Searcher, SearchOptions
 from manifind.manifold.subgraph import image_places
 from manifind.ranking import Ranking

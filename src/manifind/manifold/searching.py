@@ -12,8 +12,7 @@ from manifind.diffusion import WEIGHTS, Seed, SeedWeights, Solution, Solver, exp
 from manifind.errors import ConvergenceWarning, NotFittedError
 from manifind.kernels import Neighbours, pooled_solution
 from manifind.kernels.topk import argsort_topk
-from manifind.manifold.fitted import Fitted
-from manifind.manifold.parameters import Parameters
+from manifind.manifold.fitted import Fitted, Parameters
 from manifind.manifold.subgraph import Places, Subgraph
 from manifind.ranking import Ranking
 from manifind.types import FloatArray, IntArray

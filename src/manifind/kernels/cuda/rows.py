@@ -14,9 +14,8 @@ import torch
 from manifind.groups import RowRanges
 from manifind.kernels.api import SCRATCH_BYTES, ArrayVectorSet
 from manifind.kernels.cuda import neighbours
-from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import width_of
-from manifind.kernels.cuda.transfer import on_the_way, to_device, to_host
+from manifind.kernels.cuda.transfer import listed, on_the_way, to_device, to_host
 from manifind.types import FloatArray, IntArray, Progress, Tensor, Vectors
 
 SHARE = 0.4

@@ -18,9 +18,8 @@ from manifind.groups import RowRanges
 from manifind.kernels.api import FLOAT64_MAX_REGIONS, MAX_BATCH, Operator, Pool, Seeds, Solution
 from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
-from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import Matrix
-from manifind.kernels.cuda.transfer import in_pinned_memory, to_device
+from manifind.kernels.cuda.transfer import in_pinned_memory, listed, to_device
 from manifind.types import FloatArray, IntArray, Tensor
 
 WIDEST = 64
