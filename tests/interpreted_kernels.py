@@ -66,7 +66,7 @@ def compare_products(b: int) -> None:
     truth = p.numpy() - 0.9 * S @ p.numpy()
     for gathered, back, off in ((p, torch.ones(b), 1e-5), ((p * 16).half(), torch.full((b,), 1 / 16), 1e-2)):
         sums = torch.zeros(2 if b == 1 else 3, b)
-        gradient.along(matrix_of(S), p, gathered, back, q, sums, 0.9)
+        gradient.apply_system(matrix_of(S), p, gathered, back, q, sums, 0.9)
         np.testing.assert_allclose(q.numpy(), truth, atol=off)
         np.testing.assert_allclose(sums.sum(0).numpy(), (p * q).sum(0).numpy(), atol=1e-4)
 
@@ -169,14 +169,14 @@ def compare_runs() -> None:
         runs = RowRanges(np.array(begins), np.concatenate([[0], np.cumsum(counts)]))
         starts, first = torch.from_numpy(runs.starts).int(), torch.from_numpy(runs.begins).int()
         truth = np.concatenate([np.arange(a, a + b) for a, b in zip(begins, counts, strict=True)])
-        np.testing.assert_array_equal(transfer.written(runs, starts, first).numpy(), truth)
+        np.testing.assert_array_equal(transfer.write_regions(runs, starts, first).numpy(), truth)
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     gradient.PROGRAMS = 1
-    gradient.TOGETHER = gradient.Together(programs=1)
+    gradient.COLUMN_LAUNCH = gradient.ColumnLaunch(programs=1)
     for exact in (True, False):
         compare_tiles(exact)
     for width in (1, 3):

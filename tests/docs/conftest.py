@@ -44,8 +44,8 @@ def collection(tutorial: tuple[Path, Notebook], tmp_path_factory: pytest.TempPat
     shutil.copytree(tutorial[0] / "photos", folder / "photos")
     shutil.copytree(tutorial[0] / "photos.manifind", folder / "photos.manifind")
     (folder / "photos" / "torn.jpg").unlink()
-    for before, snapshot in {**RENAMED, "new.jpg": "found.jpg"}.items():
-        (folder / "photos" / before).rename(folder / "photos" / snapshot)
+    for before, after in {**RENAMED, "new.jpg": "found.jpg"}.items():
+        (folder / "photos" / before).rename(folder / "photos" / after)
     Index.open(folder / "photos.manifind").sync(folder / "photos")
     pagoda = Image.fromarray(load_sample_image("china.jpg")).crop((64, 30, 372, 390)).resize((180, 250))
     shot = Image.new("RGB", (260, 340), (120, 140, 170))

@@ -275,10 +275,10 @@ class TestZooms:
         np.testing.assert_array_equal(one.extract(self.PHOTO).boxes, several.extract(self.PHOTO).boxes)
 
     def test_one_zoom_is_what_descriptions_were(self, backbone: OnnxBackbone) -> None:
-        before, snapshot = RegionExtractor(backbone), RegionExtractor(backbone, scales=[1])
-        assert before.fingerprint() == snapshot.fingerprint()
+        before, after = RegionExtractor(backbone), RegionExtractor(backbone, scales=[1])
+        assert before.fingerprint() == after.fingerprint()
         assert "scales" not in before.fingerprint()
-        np.testing.assert_array_equal(before.extract(self.PHOTO).vectors, snapshot.extract(self.PHOTO).vectors)
+        np.testing.assert_array_equal(before.extract(self.PHOTO).vectors, after.extract(self.PHOTO).vectors)
 
     def test_other_zooms_are_other_descriptions(self, backbone: OnnxBackbone) -> None:
         several = RegionExtractor(backbone, scales=[1, 0.5])

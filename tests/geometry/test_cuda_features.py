@@ -63,7 +63,7 @@ def test_features_are_packed_as_on_the_processor(rng: np.random.Generator) -> No
     arrays = features.keypoints, features.scales, features.orientations, features.descriptors
     points, scales, angles, descriptors = map(torch.from_numpy, arrays)
     size = torch.tensor([[width, height]], dtype=torch.float64)
-    rows = sift.packed(points, scales, angles, descriptors, size, "sift")
+    rows = sift.pack_features(points, scales, angles, descriptors, size, "sift")
     np.testing.assert_array_equal(rows.numpy(), pack(features))
 
 

@@ -74,7 +74,7 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
             code="csv-columns",
         )
 
-    def listed(cell: str | None) -> list[str]:
+    def split_names(cell: str | None) -> list[str]:
         return [part.strip() for part in (cell or "").split(";") if part.strip()]
 
     queries = [
@@ -82,8 +82,8 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
             "image": (row["query"] or "").strip(),
             "name": (row.get("name") or "").strip() or None,
             "box": row["box"].replace(";", ",").split(",") if (row.get("box") or "").strip() else None,
-            "positives": listed(row["positives"]),
-            "junk": listed(row.get("junk")),
+            "positives": split_names(row["positives"]),
+            "junk": split_names(row.get("junk")),
         }
         for row in rows
     ]

@@ -74,7 +74,7 @@ def _nearest(x):
 
 @triton.jit(do_not_specialize=["count"])
 def refine(scales, positions, segment_of, segments, steps, points, places, count, contrast, BLOCK: tl.constexpr):
-    """Find where between the samples extrema are; refuse what is faint, lies on an edge, or leads away.
+    """Find where between the samples extrema are; refuse what has low contrast, lies on an edge, or leads away.
 
     A point is x, y, its size, its strength, which is −1 where it is refused, and its scale in pixels of its octave.
     `steps` says how many pixels of its photo a pixel of a picture is.

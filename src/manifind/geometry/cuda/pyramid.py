@@ -72,7 +72,7 @@ def shrink_to_grey(pixels, grey, sources, targets, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def begun(grey, first, greys, table, BLOCK: tl.constexpr):
+def write_base(grey, first, greys, table, BLOCK: tl.constexpr):
     """Write the pictures to begin with: grey values from 0 to 1, with values between them where a photo is doubled."""
     begin, height, width, at, there = pixels_of(table, BLOCK)
     doubled = tl.load(table + 4 * tl.program_id(1) + 3)

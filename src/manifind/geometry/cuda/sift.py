@@ -33,9 +33,9 @@ ORIENTATION_LAUNCH, DESCRIPTOR_LAUNCH = (128, 4), (64, 2)
 """Pixels around a point that a program works on together, and the warps of the program, where it finds out how the
 point gets its orientation and where it gets its descriptor."""
 BINS = 36
-ALSO = 0.8
+MIN_PEAK_RATIO = 0.8
 """A turn counts if it has so much of the strongest."""
-MOST = 0.2
+MAX_COMPONENT = 0.2
 """The largest part of a descriptor's length that one of its numbers may be."""
 
 
@@ -88,7 +88,7 @@ class Finder:
             run_sizes = sizes[first:last]
             found = self.find(pixels[ends[first] : ends[last]], run_sizes)
             in_pixels = to_device(np.ascontiguousarray(run_sizes[:, ::-1]), pixels.device, dtype=np.float64)
-            rows = to_host(packed(*found[1:], in_pixels[found.of], KIND))
+            rows = to_host(pack_features(*found[1:], in_pixels[found.of], KIND))
             counts = to_host(torch.bincount(found.of, minlength=len(run_sizes)))
             features += [part.copy() for part in np.split(rows, np.cumsum(counts)[:-1])]
         return features
@@ -194,7 +194,7 @@ def _pyramid(pixels: Tensor, sizes: Sizes, small: Sizes, octaves: Octaves) -> tu
             pyramid.halved[programs(own)](last, layers[0], tables[octave - 1], tables[octave], BLOCK=BLOCK, num_warps=4)
         else:
             # The second scale is not made yet: there is room in it.
-            pyramid.begun[programs(own)](grey, layers[1], greys, tables[0], BLOCK=BLOCK, num_warps=4)
+            pyramid.write_base[programs(own)](grey, layers[1], greys, tables[0], BLOCK=BLOCK, num_warps=4)
             blur(layers[1], layers[0], 0, 0)
         for number in range(1, SCALES):
             blur(layers[number - 1], layers[number], octave, number)
@@ -259,7 +259,7 @@ def peaks(bins: Tensor) -> Tensor:
         + bins * (6 / 16)
     )
     left, right = neighbour_bin(smooth, 1), neighbour_bin(smooth, -1)
-    peak = (smooth > left) & (smooth >= right) & (smooth >= ALSO * smooth.amax(dim=1, keepdim=True))
+    peak = (smooth > left) & (smooth >= right) & (smooth >= MIN_PEAK_RATIO * smooth.amax(dim=1, keepdim=True))
     between = 0.5 * (left - right) / torch.where(peak, left - 2 * smooth + right, 1.0)
     angle = (torch.arange(BINS, device=bins.device) + between + BINS) % BINS * (2 * np.pi / BINS)
     return torch.where(peak, angle, -1.0)
@@ -275,7 +275,7 @@ def _descriptors(scales: Tensor, of: Tensor, angles: Tensor, points: Tensor, pla
     surroundings.histograms[(len(of),)](
         scales, of, angles, points, places, made, BLOCK=DESCRIPTOR_LAUNCH[0], WIDE=16, num_warps=DESCRIPTOR_LAUNCH[1]
     )
-    made = torch.minimum(made, MOST * made.norm(dim=1, keepdim=True))
+    made = torch.minimum(made, MAX_COMPONENT * made.norm(dim=1, keepdim=True))
     return (made / made.sum(dim=1, keepdim=True).clamp_min(1e-20)).sqrt()
 
 
@@ -285,7 +285,9 @@ def _table(sizes: Sizes) -> npt.NDArray[np.int32]:
     return np.column_stack([np.cumsum(areas) - areas, sizes, 0 * areas]).astype(np.int32)
 
 
-def packed(points: Tensor, scales: Tensor, angles: Tensor, descriptors: Tensor, sizes: Tensor, kind: str) -> Tensor:
+def pack_features(
+    points: Tensor, scales: Tensor, angles: Tensor, descriptors: Tensor, sizes: Tensor, kind: str
+) -> Tensor:
     """Return features as bytes, (m, 38) uint8; `sizes` is the width and the height of each one's photo, float64."""
     rows = torch.empty((len(points), FEATURE_BYTES), dtype=torch.uint8, device=points.device)
     places = (points.double() / sizes * 65535).round().clamp(0, 65535).int()

@@ -61,7 +61,7 @@ def train_whitening(
     report("learning", 0, len(images))
     vectors, _ = raw.arrays()
     runs = _runs(raw, images)
-    parts = [list(part) for part in cut(runs, PART)]
+    parts = [list(part) for part in split_runs(runs, PART)]
     around = centre(next(in_blocks(vectors, runs)))
     if workers is None:
         sums: Iterable[Sums] = (Sums.of(in_blocks(vectors, part), around) for part in parts)
@@ -156,11 +156,11 @@ def _whiten_in_threads(
 
 def in_blocks(vectors: Sliced, runs: Iterable[Run]) -> Iterator[npt.NDArray[np.float16]]:
     """Yield the rows of some runs, many at a time."""
-    for block in cut(runs, ROWS):
+    for block in split_runs(runs, ROWS):
         yield np.concatenate([vectors[first:end] for first, end in block])
 
 
-def cut(runs: Iterable[Run], size: int) -> Iterator[list[Run]]:
+def split_runs(runs: Iterable[Run], size: int) -> Iterator[list[Run]]:
     """Cut runs into parts of `size` rows; the last may have fewer."""
     part: list[Run] = []
     room = size

@@ -30,11 +30,11 @@ UPDATED = 2048
 HALVES = 16
 """From so many columns on, p is gathered in half precision. With fewer, finding the entries takes most of the time."""
 SOON = 2**19
-"""Up to so many regions a product takes less time than starting kernels, and one kernel does it all (`together`)."""
+"""Up to so many regions a product takes less time than starting kernels, and one kernel does it all (`column_cg`)."""
 
 
-class Together(NamedTuple):
-    """How the kernel of `together` is started. All its programs must be on the device at the same time."""
+class ColumnLaunch(NamedTuple):
+    """How the kernel of `column_cg` is started. All its programs must be on the device at the same time."""
 
     programs: int = 4
     """On each multiprocessor."""
@@ -47,7 +47,7 @@ class Together(NamedTuple):
     """Registers of each thread. A multiprocessor has 65,536."""
 
 
-TOGETHER = Together()
+COLUMN_LAUNCH = ColumnLaunch()
 RUN = 2048
 """How many rows of vectors a program of that kernel updates together at most."""
 
@@ -76,22 +76,22 @@ def solve_column(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough:
     """Solve for one column in one kernel."""
     import triton.language as tl
 
-    from manifind.kernels.cuda import together
+    from manifind.kernels.cuda import column_cg
 
     n, device = len(y), y.device
-    own = -(-n // (TOGETHER.programs * multiprocessors(device)))
-    own = -(-own // TOGETHER.rows) * TOGETHER.rows
+    own = -(-n // (COLUMN_LAUNCH.programs * multiprocessors(device)))
+    own = -(-own // COLUMN_LAUNCH.rows) * COLUMN_LAUNCH.rows
     programs = -(-n // own)
     x, r, p, q = torch.empty((4, n, 1), dtype=y.dtype, device=device)
     sums = torch.empty((4, programs), dtype=torch.float64, device=device)
     arrived, iterations = torch.zeros((2, 1), dtype=torch.int32, device=device)
     residuals = torch.empty(1, dtype=torch.float64, device=device)
-    all_there = {"launch_cooperative_grid": True, "maxnreg": TOGETHER.registers} if y.is_cuda else {}
-    together.descend[(programs,)](
+    all_there = {"launch_cooperative_grid": True, "maxnreg": COLUMN_LAUNCH.registers} if y.is_cuda else {}
+    column_cg.descend[(programs,)](
         *matrix, y, x, r, p, q, sums, arrived, iterations, residuals, alpha, n, own, max_iter, enough,
-        ROWS=TOGETHER.rows, ENTRIES=TOGETHER.entries, TIMES=TOGETHER.times,
+        ROWS=COLUMN_LAUNCH.rows, ENTRIES=COLUMN_LAUNCH.entries, TIMES=COLUMN_LAUNCH.times,
         BLOCK=min(RUN, width_of(own)), CHUNK=width_of(programs),
-        KIND=tl.float64 if y.dtype == torch.float64 else tl.float32, num_warps=TOGETHER.warps, **all_there,
+        KIND=tl.float64 if y.dtype == torch.float64 else tl.float32, num_warps=COLUMN_LAUNCH.warps, **all_there,
     )  # fmt: skip
     return Solved(x, iterations, residuals)
 
@@ -119,13 +119,13 @@ class _InTorch(_Columns):
         step = torch.where((self.live > 0) & (curvature > 0), self.rr / curvature, 0.0).to(q.dtype)
         self.x += self.p * step
         self.r -= q * step
-        snapshot = self.r.square().sum(dim=0, dtype=torch.float64)
+        rr_after = self.r.square().sum(dim=0, dtype=torch.float64)
         lives = self.live > 0
         self.iterations += self.live
-        self.residuals = torch.where(lives, snapshot.sqrt() / self.norms, self.residuals)
+        self.residuals = torch.where(lives, rr_after.sqrt() / self.norms, self.residuals)
         self.live = (lives & (self.residuals > self.enough)).int()
-        turn = torch.where(self.live > 0, snapshot / self.rr, 0.0).to(q.dtype)
-        self.p, self.rr = self.r + self.p * turn, snapshot
+        beta = torch.where(self.live > 0, rr_after / self.rr, 0.0).to(q.dtype)
+        self.p, self.rr = self.r + self.p * beta, rr_after
 
 
 class _OnGpu(_Columns):
@@ -161,7 +161,7 @@ class _OnGpu(_Columns):
             ROWS=self.rows, B=self.wide, CHUNK=512 // self.wide, num_warps=4,
         )  # fmt: skip
         squares = _few(self.squares)
-        sparse.turn[(len(self.squares),)](
+        sparse.finish_iteration[(len(self.squares),)](
             self.x, self.r, self.p, self.half, self.back, self.steps, squares, len(squares),
             self.rr, self.live, self.rr_next, self.live_next, self.norms, self.iterations, self.residuals, self.enough,
             n, b, ROWS=self.rows, B=self.wide, CHUNK=512 // self.wide, HALVES=self.halves, num_warps=4,
@@ -171,11 +171,13 @@ class _OnGpu(_Columns):
 
     def _product(self) -> Tensor:
         """Write q = (I − αS)p, and return sums that add up to pᵀq by column."""
-        along(self.matrix, self.p, self.half, self.back, self.q, self.curvatures, self.alpha)
+        apply_system(self.matrix, self.p, self.half, self.back, self.q, self.curvatures, self.alpha)
         return _few(self.curvatures)
 
 
-def along(matrix: Matrix, p: Tensor, gathered: Tensor, back: Tensor, q: Tensor, sums: Tensor, alpha: float) -> None:
+def apply_system(
+    matrix: Matrix, p: Tensor, gathered: Tensor, back: Tensor, q: Tensor, sums: Tensor, alpha: float
+) -> None:
     """Write q = (I − αS)p, and sums that add up to pᵀq. S is multiplied with `gathered` times `back` in place of p."""
     import triton.language as tl
 
@@ -197,7 +199,7 @@ def along(matrix: Matrix, p: Tensor, gathered: Tensor, back: Tensor, q: Tensor, 
 
 
 def room_for_sums(p: Tensor) -> Tensor:
-    """Return a row for the sums of each program of `along`."""
+    """Return a row for the sums of each program of `apply_system`."""
     n, b = p.shape
     if b > 1:
         return torch.empty((-(-n // ROWS), b), dtype=p.dtype, device=p.device)
@@ -217,7 +219,7 @@ def multiplied(matrix: Matrix, p: Tensor) -> Tensor:
     if not p.is_cuda:
         return product(matrix, p)
     q = torch.empty_like(p)
-    along(matrix, p, p, torch.ones(p.shape[1], device=p.device), q, room_for_sums(p), -1.0)
+    apply_system(matrix, p, p, torch.ones(p.shape[1], device=p.device), q, room_for_sums(p), -1.0)
     return q - p  # (I − αS)p with α = −1 is p + Sp
 
 

@@ -18,7 +18,7 @@ BAND = 32
 """How many blocks of rows are compared with a tile of columns while it is in the cache."""
 STAGES = {True: 4, False: 3}
 """How many steps of a tile are loaded ahead: of integers, and of numbers in half precision."""
-TOGETHER = 8
+ENTRIES_PER_STEP = 8
 """Entries of a list that are scored together."""
 
 
@@ -58,7 +58,7 @@ def rescore(
     tiles.rescore[(side.size,)](
         side.vectors, side.places, side.ids, block.vectors, packed.order, block.first, n,
         begins, counts, lists, scores, lists.shape[1], d,
-        D=max(16, 1 << (d - 1).bit_length()), BC=TOGETHER, num_warps=4,
+        D=max(16, 1 << (d - 1).bit_length()), BC=ENTRIES_PER_STEP, num_warps=4,
     )  # fmt: skip
 
 

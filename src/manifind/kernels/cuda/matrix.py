@@ -14,7 +14,7 @@ ROWS, ENTRIES = 4, 8
 """VectorSet and entries of a program that takes a part of a matrix."""
 SORTED = 2**26
 """How many entries are sorted at a time."""
-AT_ONCE = 2**24
+MAX_PRODUCTS = 2**24
 """How many entries times columns torch multiplies at a time."""
 PLACED = 1024
 """Rows that a program puts in their places."""
@@ -153,7 +153,7 @@ def near_each_other(matrix: Matrix) -> Tensor:
     return order
 
 
-def pooled(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
+def pool_scores(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
     """Return the weighted sums of scores, (n, b), between `starts`: the scores of images (eq. 13).
 
     The weights are those of the scores, or of more regions, of which `regions` names those that have scores.
@@ -167,7 +167,7 @@ def pooled(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tens
 
 
 def pool_by_kernels(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
-    """Do what `pooled` says in one pass, which adds up in the same order each time."""
+    """Do what `pool_scores` says in one pass, which adds up in the same order each time."""
     from manifind.kernels.cuda import sparse
 
     images, b = len(starts) - 1, scores.shape[1]
@@ -197,7 +197,7 @@ def product(matrix: Matrix, p: Tensor) -> Tensor:
     """Return Sp, (n, b), by torch alone."""
     rows, columns = _row_of(matrix), matrix.columns.long()
     product = torch.zeros_like(p)
-    step = max(1, AT_ONCE // max(1, len(columns)))
+    step = max(1, MAX_PRODUCTS // max(1, len(columns)))
     for start in range(0, p.shape[1], step):
         some = slice(start, start + step)
         terms = matrix.values[:, None].to(p.dtype) * p[:, some][columns]

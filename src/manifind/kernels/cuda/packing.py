@@ -13,7 +13,7 @@ from manifind.types import Tensor
 
 GROUP = 256
 """Rows that share a scale: the widest tile of columns."""
-AT_ONCE = 2**28
+PACK_BYTES = 2**28
 """Bytes of rows, in float32, that are packed at a time."""
 ROUNDED_UP = 1.0001
 """What a length that was added up in float32 is multiplied by, so that it is never too short."""
@@ -49,7 +49,7 @@ def pack(vectors: Tensor, *, whole: bool = True, group: int = GROUP) -> Packed:
     n, d = vectors.shape
     places = -(-n // group) * group
     device = vectors.device
-    step = max(group, AT_ONCE // (4 * d) // group * group)
+    step = max(group, PACK_BYTES // (4 * d) // group * group)
     largest = torch.zeros(places, device=device)
     for start in range(0, n, step):
         largest[start : min(n, start + step)] = vectors[start : start + step].abs().amax(dim=1).float()

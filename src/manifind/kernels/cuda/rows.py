@@ -15,14 +15,14 @@ from manifind.groups import RowRanges
 from manifind.kernels.api import SCRATCH_BYTES, ArrayVectorSet
 from manifind.kernels.cuda import neighbours
 from manifind.kernels.cuda.matrix import width_of
-from manifind.kernels.cuda.transfer import listed, on_the_way, to_device, to_host
+from manifind.kernels.cuda.transfer import list_regions, on_the_way, to_device, to_host
 from manifind.types import FloatArray, IntArray, Progress, Tensor, Vectors
 
 SHARE = 0.4
 """The share of the device's free memory that rows may take. Packed rows take half as much again."""
 
 
-FEW = 64
+MAX_GATHERED_QUERIES = 64
 """Queries whose products with some of the rows are taken without copying these rows."""
 BLOCK, STEP = 64, 32
 """How many rows and dimensions are then multiplied together."""
@@ -111,7 +111,7 @@ class TorchVectorSet(ArrayVectorSet):
         self, ranges: RowRanges, queries: FloatArray, k: int, *, memory: int = SCRATCH_BYTES
     ) -> Callable[[], tuple[IntArray, FloatArray]]:
         """Begin to find the `k` most similar rows of each query in ascending runs."""
-        held = listed(ranges, self.device).regions
+        held = list_regions(ranges, self.device).regions
         coming = list(self._lists(queries, k, Some(held, lambda: ranges.regions), memory))
         return lambda: _wait_for_lists(coming, len(queries), k)
 
@@ -134,7 +134,7 @@ class TorchVectorSet(ArrayVectorSet):
         held = to_device(np.ascontiguousarray(queries, np.float32), self.device)
         step = max(1, min(m, memory // (16 * k)))
         width = max(2 * k, memory // (4 * (step + d)))
-        few, broad = m <= FEW and _has_kernels(held), max(2 * k, memory // (4 * m))
+        few, broad = m <= MAX_GATHERED_QUERIES and _has_kernels(held), max(2 * k, memory // (4 * m))
         for start in range(0, m, step):
             own = slice(start, start + step)
             best = neighbours.Best(held[own], k, ordered=ordered)

@@ -55,9 +55,9 @@ def product_of_one(
                 at += ENTRIES
             done += ENTRIES * TIMES
         own = tl.load(p + rows, mask=there, other=0.0)
-        along = own - alpha * (tl.sum(total, axis=1) * scale)
-        tl.store(q + rows, along, mask=there)
-        dots += own.to(tl.float64) * along.to(tl.float64)
+        Ap = own - alpha * (tl.sum(total, axis=1) * scale)
+        tl.store(q + rows, Ap, mask=there)
+        dots += own.to(tl.float64) * Ap.to(tl.float64)
     tl.store(sums + tl.program_id(0), tl.sum(dots, axis=0))
 
 
@@ -89,9 +89,9 @@ def product_of_many(
         place = row.to(tl.int64) * b + of
         written = held & (row + tl.zeros_like(of) < n)
         own = tl.load(p + place, mask=written, other=0.0)
-        along = own - alpha * (tl.sum(total, axis=0) * scale)
-        tl.store(q + place, along, mask=written)
-        dots += own * along
+        Ap = own - alpha * (tl.sum(total, axis=0) * scale)
+        tl.store(q + place, Ap, mask=written)
+        dots += own * Ap
     tl.store(sums + tl.program_id(0).to(tl.int64) * b + of, dots, mask=held)
 
 
@@ -129,31 +129,31 @@ def step(
 
 
 @triton.jit
-def turn(
+def finish_iteration(
     x, r, p, half, back, steps, squares, count, rr, live, rr_next, live_next,
     norms, iterations, residuals, enough, n, b,
     ROWS: tl.constexpr, B: tl.constexpr, CHUNK: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
-    """Finish an iteration: x += step·p, then p = r + turn·p, also in half precision; note how far each column is.
+    """Finish an iteration: x += step·p, then p = r + beta·p, also in half precision; note how far each column is.
 
     The state of columns is read from `rr` and `live` and written to two other arrays, which the next iteration reads:
     programs run in any order, and none may read what another has changed.
     """
     of = tl.arange(0, B)
     held = of < b
-    snapshot = _sum_rows(squares, count, b, of, held, B, CHUNK)
+    rr_after = _sum_rows(squares, count, b, of, held, B, CHUNK)
     before = tl.load(rr + of, mask=held, other=1.0)
     lives = tl.load(live + of, mask=held, other=0) != 0
-    residual = tl.sqrt(snapshot) / tl.where(lives, tl.load(norms + of, mask=held, other=1.0), 1.0)
+    residual = tl.sqrt(rr_after) / tl.where(lives, tl.load(norms + of, mask=held, other=1.0), 1.0)
     goes_on = lives & (residual > enough)
-    kept = tl.where(goes_on, snapshot / tl.where(goes_on, before, 1.0), 0.0).to(p.dtype.element_ty)
+    kept = tl.where(goes_on, rr_after / tl.where(goes_on, before, 1.0), 0.0).to(p.dtype.element_ty)
     if tl.program_id(0) == 0:
-        tl.store(rr_next + of, snapshot, mask=held)
+        tl.store(rr_next + of, rr_after, mask=held)
         tl.store(live_next + of, goes_on.to(tl.int32), mask=held)
         tl.store(residuals + of, residual, mask=held & lives)
         tl.store(iterations + of, tl.load(iterations + of, mask=held, other=0) + lives.to(tl.int32), mask=held)
         if HALVES:
-            tl.store(back + of, (tl.sqrt(snapshot) / HEADROOM).to(tl.float32), mask=held)
+            tl.store(back + of, (tl.sqrt(rr_after) / HEADROOM).to(tl.float32), mask=held)
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = (rows < n)[:, None] & held[None, :]
     place = rows[:, None] * b + of[None, :]
@@ -163,7 +163,7 @@ def turn(
     new = tl.load(r + place, mask=inside, other=0.0) + kept[None, :] * old
     tl.store(p + place, new, mask=inside)
     if HALVES:
-        scale = tl.where(snapshot > 0, HEADROOM / tl.sqrt(tl.where(snapshot > 0, snapshot, 1.0)), 0.0).to(tl.float32)
+        scale = tl.where(rr_after > 0, HEADROOM / tl.sqrt(tl.where(rr_after > 0, rr_after, 1.0)), 0.0).to(tl.float32)
         rounded = tl.minimum(tl.maximum(new * scale[None, :], -LARGEST_HALF), LARGEST_HALF)
         tl.store(half + place, rounded.to(tl.float16), mask=inside)
 

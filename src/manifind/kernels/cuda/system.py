@@ -19,7 +19,7 @@ from manifind.kernels.api import FLOAT64_MAX_REGIONS, MAX_BATCH, Operator, Pool,
 from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.matrix import Matrix
-from manifind.kernels.cuda.transfer import in_pinned_memory, listed, to_device
+from manifind.kernels.cuda.transfer import in_pinned_memory, list_regions, to_device
 from manifind.types import FloatArray, IntArray, Tensor
 
 WIDEST = 64
@@ -149,7 +149,7 @@ class TorchOperator(Operator):
         if self._pool is None or self._pool[0] is not pool:
             part = self._part
             if part is not None and part.ranges is not None and pool.ranges is part.ranges:
-                regions, starts = listed(part.ranges, self.device)
+                regions, starts = list_regions(part.ranges, self.device)
                 self._pool = pool, starts, part.whole.weights_there(pool.weights), regions
             else:
                 self._pool = (
@@ -158,7 +158,7 @@ class TorchOperator(Operator):
                     to_device(pool.region_weights, self.device),
                     None,
                 )
-        return partial(matrices.pooled, *self._pool[1:])
+        return partial(matrices.pool_scores, *self._pool[1:])
 
     def weights_there(self, weights: FloatArray) -> Tensor:
         """Return the weights of regions on the device. The last array that was asked for stays there."""
@@ -217,7 +217,7 @@ class TorchOperator(Operator):
 
     def restrict_ranges(self, ranges: RowRanges) -> "TorchOperator":
         """Return the system of the regions of ascending ranges, whose affinity is normalised anew."""
-        return self._restrict(listed(ranges, self.device).regions, ranges)
+        return self._restrict(list_regions(ranges, self.device).regions, ranges)
 
     def _restrict(self, rows: Tensor, ranges: RowRanges | None = None) -> "TorchOperator":
         made, degrees = matrices.restrict_matrix(self.matrix, rows, self.roots, self.longest)

@@ -95,7 +95,7 @@ ALIGNED = 16
 """The second array of a transfer begins at a multiple of so many entries, as the first one does."""
 
 
-class Listed(NamedTuple):
+class RegionList(NamedTuple):
     """Runs on the device."""
 
     regions: Tensor
@@ -104,22 +104,22 @@ class Listed(NamedTuple):
     """Where each run starts in the list, int32. The last entry is how many regions there are."""
 
 
-def listed(runs: RowRanges, device: Any) -> Listed:
+def list_regions(runs: RowRanges, device: Any) -> RegionList:
     """Return runs on the device. `runs` holds what was made, and the second call makes nothing."""
     name = _with_number(device)
-    made: Listed | None = runs.copies.get(name)
+    made: RegionList | None = runs.copies.get(name)
     if made is None:
         starts, begins = _send_starts(runs, device)
         if starts.is_cuda:
-            made = Listed(written(runs, starts, begins), starts)
+            made = RegionList(write_regions(runs, starts, begins), starts)
         else:
             shift = torch.repeat_interleave(begins - starts[:-1], starts.diff(), output_size=len(runs))
-            made = Listed(torch.arange(len(runs), dtype=torch.int32, device=device) + shift, starts)
+            made = RegionList(torch.arange(len(runs), dtype=torch.int32, device=device) + shift, starts)
         runs.copies[name] = made
     return made
 
 
-def written(runs: RowRanges, starts: Tensor, begins: Tensor) -> Tensor:
+def write_regions(runs: RowRanges, starts: Tensor, begins: Tensor) -> Tensor:
     """Return the list of regions by a kernel."""
     from manifind.kernels.cuda import sparse
 

@@ -91,12 +91,12 @@ def descend(
                 done += ENTRIES * TIMES
             here = tl.load(p + rows, mask=there, other=0.0, cache_modifier=".cg")
             residual = tl.load(r + rows, mask=there, other=0.0).to(tl.float64)
-            along = here - (alpha * tl.sum(product, axis=1)).to(KIND)
-            tl.store(q + rows, along, mask=there)
-            along = along.to(tl.float64)
-            pq += here.to(tl.float64) * along
-            rq += residual * along
-            qq += along * along
+            Ap = here - (alpha * tl.sum(product, axis=1)).to(KIND)
+            tl.store(q + rows, Ap, mask=there)
+            Ap = Ap.to(tl.float64)
+            pq += here.to(tl.float64) * Ap
+            rq += residual * Ap
+            qq += Ap * Ap
             length += residual * residual
         tl.store(along_p + program, tl.sum(pq, axis=0))
         tl.store(along_r + program, tl.sum(rq, axis=0))
@@ -108,10 +108,10 @@ def descend(
         rr = _sum_rows(lengths, programs, CHUNK)
         step = tl.where(curvature > 0, rr / tl.where(curvature > 0, curvature, 1.0), 0.0).to(KIND)
         far = step.to(tl.float64)
-        snapshot = rr - 2 * far * _sum_rows(along_r, programs, CHUNK) + far * far * _sum_rows(squares, programs, CHUNK)
-        snapshot = tl.maximum(snapshot, 0.0)
-        relative = tl.sqrt(snapshot) / norm
-        turn = tl.where(rr > 0, snapshot / tl.where(rr > 0, rr, 1.0), 0.0).to(KIND)
+        rr_after = rr - 2 * far * _sum_rows(along_r, programs, CHUNK) + far * far * _sum_rows(squares, programs, CHUNK)
+        rr_after = tl.maximum(rr_after, 0.0)
+        relative = tl.sqrt(rr_after) / norm
+        beta = tl.where(rr > 0, rr_after / tl.where(rr > 0, rr, 1.0), 0.0).to(KIND)
         for start in range(begin, end, BLOCK):
             rows = start + tl.arange(0, BLOCK)
             there = rows < end
@@ -119,7 +119,7 @@ def descend(
             left = tl.load(r + rows, mask=there, other=0.0) - step * tl.load(q + rows, mask=there, other=0.0)
             tl.store(r + rows, left, mask=there)
             tl.store(x + rows, tl.load(x + rows, mask=there, other=0.0) + step * here, mask=there)
-            tl.store(p + rows, left + turn * here, mask=there)
+            tl.store(p + rows, left + beta * here, mask=there)
         goal += programs
         _wait_for_all(arrived, goal)
         iteration += 1
