@@ -57,6 +57,9 @@ def worst() -> dict[str, bytes]:
         "one-place.orf": previews(100_000, same=True),
         **{f"{name}.bin": data for name, data in crowded(8_000_000).items()},
         **{f"{name}.bin": data for name, data in long_values(8_000_000).items()},
+        **divided(),
+        "rows.bmp": run_lengths(60_000, 3_000, b"\1\0\0\0" * 3_000 + b"\0\1"),
+        "nothing.bmp": run_lengths(1000, 1000, b"\0\2\0\0" * 2_000_000),
         "wide.jp2": saved(scene(24, 17), "JPEG2000").replace(b"\0\0\0\x18", b"\x7f\xff\xff\xff"),
     }
 
@@ -154,6 +157,61 @@ def previews(size: int, *, same: bool, raw: bool = True) -> bytes:
         lists += struct.pack(f"<{2 * named}I", *starts, *[size - begin - (0 if same else 4 * named * folders)] * named)
     jpegs = (b"" if same else b"\xff\xd8\xff\xe0" * named * folders) + b"\xff\xd8" + b"\xff\xe0\0\2" * (size // 4)
     return ((b"IIRO" if raw else b"II*\0") + struct.pack("<I", first) + bytes(64) + tables + lists + jpegs)[:size]
+
+
+def divided() -> dict[str, bytes]:
+    """Return JPEG 2000 files of some hundred bytes that name tens of thousands of tiles, or millions of blocks."""
+    return {
+        "tiles.jp2": jpeg_2000(256, 255, tile=1),
+        "values.jp2": jpeg_2000(256, 256, components=16_000),
+        "larger.jp2": jpeg_2000(256, 256, stored=30_000),
+        "blocks.jp2": jpeg_2000(4000, 4000, block=4),
+        "precincts.jp2": jpeg_2000(1000, 1000, precincts=b"\0"),
+        "precincts-of-a-tile.jp2": jpeg_2000(1000, 1000, tile_precincts=b"\0"),
+        "hidden.jp2": jpeg_2000(1000, 1000, precincts=b"\0", ahead=b"\xff\x30"),
+    }
+
+
+def jpeg_2000(
+    width: int,
+    height: int,
+    *,
+    tile: int = 2**15,
+    stored: int = 0,
+    components: int = 3,
+    block: int = 64,
+    precincts: bytes = b"",
+    tile_precincts: bytes = b"",
+    ahead: bytes = b"",
+) -> bytes:
+    """Return a JPEG 2000 file whose one tile part has no data; `ahead` is put before the style of its blocks."""
+
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content) + 8) + name + content
+
+    def style(sides: bytes) -> bytes:
+        power = block.bit_length() - 3
+        head = struct.pack(">HBBHB5B", 12 + len(sides), bool(sides), 0, 1, 0, 0, power, power, 0, 1)
+        return b"\xff\x52" + head + sides
+
+    sides = (stored or width, stored or height, 0, 0, tile, tile, 0, 0)
+    sizes = struct.pack(">HH8IH", 38 + 3 * components, 0, *sides, components) + b"\7\1\1" * components
+    steps = b"\xff\x5c" + struct.pack(">HBB", 4, 0x20, 0x40)
+    part = b"\xff\x90" + struct.pack(">HHIBB", 10, 0, 0, 0, 1)
+    part += (style(tile_precincts) if tile_precincts else b"") + b"\xff\x93" + bytes(8)
+    stream = b"\xff\x4f\xff\x51" + sizes + ahead + style(precincts) + steps + part + b"\xff\xd9"
+    header = box(b"ihdr", struct.pack(">IIHBBBB", height, width, 3, 7, 7, 0, 0))
+    header += box(b"colr", struct.pack(">BBBI", 1, 0, 0, 16))
+    # A box between keeps Pillow from reading the stream's header as well.
+    start = b"\0\0\0\x0cjP  \r\n\x87\n" + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    return start + box(b"jp2h", header) + box(b"free", b"") + box(b"jp2c", stream)
+
+
+def run_lengths(width: int, height: int, data: bytes) -> bytes:
+    """Return a BMP of 8 bits in run lengths."""
+    begin = 14 + 40 + 1024
+    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(data), 0, 0, 256, 256)
+    return b"BM" + struct.pack("<IHHI", begin + len(data), 0, 0, begin) + header + bytes(1024) + data
 
 
 def mutated(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:

@@ -16,8 +16,8 @@ from PIL import Image
 
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.exif import ExifData, read_exif
-from manifind.io.image import read_photo
-from tests.attack.photos import crowded, long_values, previews, tiff_values
+from manifind.io.image import read_photo, upright_pixels
+from tests.attack.photos import crowded, divided, jpeg_2000, long_values, previews, run_lengths, tiff_values
 from tests.features.photo_files import FORMATS, SMALL, outcome_of, png, png_chunk, reason_of, saved, scene, tiff
 
 
@@ -169,6 +169,53 @@ class TestParts:
         data = whole[:33] + png_chunk(b"eXIf", orientation) + whole[33:]
         assert taken_bytes(lambda: read_photo(data)) < 8 * size
         assert read_photo(data).width == 24
+
+    @pytest.mark.parametrize("name", sorted(divided()))
+    def test_a_photo_of_very_many_tiles_or_blocks_is_refused_before_it_is_decoded(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("PIL.Jpeg2KImagePlugin.Jpeg2KImageFile.load", pytest.fail)
+        with pytest.raises(UnreadableImageError) as caught:
+            read_photo(divided()[name])
+        assert caught.value.code in ("too-many-parts", "undecodable")
+
+    @pytest.mark.parametrize("precincts", [b"", b"\xff", b"\x88"])
+    def test_a_photo_of_usual_tiles_and_blocks_is_read(self, precincts: bytes) -> None:
+        for tile in (100, 1024):
+            assert read_photo(jpeg_2000(1000, 800, tile=tile, block=32, precincts=precincts)).width == 1000
+
+    def test_encoders_divide_photos_no_further(self) -> None:
+        options = {"precinct_size": (64, 64), "codeblock_size": (16, 16), "tile_size": (256, 256), "num_resolutions": 6}
+        data = io.BytesIO()
+        Image.fromarray(scene(900, 700)).save(data, "JPEG2000", **options)
+        assert read_photo(data.getvalue()).width == 900
+
+    def test_run_lengths_are_bounded_for_python_decodes_them(self) -> None:
+        rows = b"\x64\7\0\0"
+        assert read_photo(run_lengths(100, 60, rows * 60 + b"\0\1")).height == 60
+        began = time.process_time()
+        for data, code in (
+            (run_lengths(60_000, 3_000, b"\1\0\0\0" * 3_000), "too-large"),
+            (run_lengths(1000, 1000, b"\0\2\0\0" * 2_000_000), "too-many-parts"),
+        ):
+            with pytest.raises(UnreadableImageError) as caught:
+                read_photo(data)
+            assert caught.value.code == code
+        assert time.process_time() - began < 1
+
+    @pytest.mark.parametrize("white", [1, 3, 100, 254, 256, 4095, 65_534, 65_535])
+    @pytest.mark.parametrize("magic", ["P5", "P6"])
+    def test_values_of_any_scale_are_those_of_pillows_own_decoder_and_sooner(self, magic: str, white: int) -> None:
+        size, bands = (37, 23), 1 if magic == "P5" else 3
+        values = np.random.default_rng(white).integers(0, 2**16 if white > 255 else 256, (*size, bands))
+        header = f"{magic}\n{size[0]} {size[1]} {white}\n".encode()
+        data = header + values.astype(">u2" if white > 255 else "u1").tobytes()
+        with Image.open(io.BytesIO(data)) as image:
+            assert np.array_equal(read_photo(data).pixels, upright_pixels(image))
+        assert reason_of(data[:-1]) == "truncated"
+        began = time.process_time()
+        read_photo(f"{magic} 1000 1000 {white}\n".encode() + bytes(6_000_000))
+        assert time.process_time() - began < 1
 
     @pytest.mark.parametrize("raw", [True, False])
     @pytest.mark.parametrize("same", [True, False])

@@ -49,10 +49,11 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.checks import check_int
 from manifind.errors import InvalidInputError, UnreadableImageError
-from manifind.io import colour, limits, video
+from manifind.io import colour, limits, pnm, video
 from manifind.io.containers import MAX_EXIF_BYTES, check_parts
 from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
 from manifind.io.items import check_items
+from manifind.io.jpeg2000 import check_codestream
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.io.raw import preview
 from manifind.io.tiff import check_values
@@ -257,6 +258,8 @@ def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None,
     scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
     needed = limits.decoding_bytes(image, file_bytes, scale, factor)
     _admit(needed, max_bytes, admit)
+    if isinstance(image, PpmImageFile) and pnm.has_odd_scale(image):
+        image = pnm.rescale(image, data)
     if isinstance(image, JpegImageFile):
         image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
     image.load()
@@ -296,6 +299,10 @@ def _open(data: bytes) -> tuple[ImageFile, int]:
     if name == "RAW" or (name == "TIFF" and data[8:10] == CANON):
         return _open_preview(data)
     image = OPENERS[name](stream)
+    if name == "JPEG2000":
+        check_codestream(data, image.size)
+    if name == "BMP":
+        limits.check_run_lengths(image, len(data))
     if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
         return _open_preview(data)  # its first page is a thumbnail
     return image, len(data)

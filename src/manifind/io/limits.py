@@ -12,10 +12,13 @@ from PIL.AvifImagePlugin import AvifImageFile
 from PIL.ImageFile import ImageFile
 from PIL.Jpeg2KImagePlugin import Jpeg2KImageFile
 from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PpmImagePlugin import PpmImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.errors import UnreadableImageError
+from manifind.io.containers import too_many_parts
+from manifind.io.pnm import has_odd_scale
 
 MAX_PIXELS = 200_000_000
 """The largest photo decoded by default: what the largest sensors in telephones deliver."""
@@ -25,6 +28,9 @@ MAX_SIDE = 65_535
 
 MAX_BYTES = 2**32
 """The most memory that reading one photo may take, its file included, by default."""
+
+MAX_RUN_LENGTH_PIXELS = 2**23
+"""The largest BMP in run lengths, 4096 × 2048 pixels: Pillow decodes these in Python, pixel by pixel."""
 
 SMALL_MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
 """Bytes that Pillow keeps for a pixel; four in all other modes."""
@@ -48,6 +54,18 @@ def check_size(image: Image.Image, max_pixels: int) -> None:
     if width * height > max_pixels:
         reason = f"too large: {width} × {height} pixels, the limit is {max_pixels / 1e6:g} million"
         raise UnreadableImageError(reason, code="too-large")
+
+
+def check_run_lengths(image: ImageFile, file_bytes: int) -> None:
+    """Refuse a BMP in run lengths that is large, or longer than its pixels can be."""
+    if all(tile[0] != "bmp_rle" for tile in image.tile):
+        return
+    pixels = image.size[0] * image.size[1]
+    if pixels > MAX_RUN_LENGTH_PIXELS:
+        reason = f"too large: {pixels} pixels, the limit of a BMP in run lengths is {MAX_RUN_LENGTH_PIXELS / 1e6:.0f}"
+        raise UnreadableImageError(f"{reason} million", code="too-large")
+    if file_bytes > 3 * pixels + 2**16:
+        raise too_many_parts()
 
 
 def decoding_bytes(image: ImageFile, file_bytes: int, scale: int, factor: int) -> int:
@@ -78,6 +96,8 @@ def _besides(image: ImageFile, pixels: int) -> int:
         return 2 * bands * pixels if image.info.get("progressive") else 0
     if isinstance(image, Jpeg2KImageFile):
         return 4 * bands * pixels
+    if isinstance(image, PpmImageFile) and has_odd_scale(image):
+        return 2 * bands * pixels
     if isinstance(image, TiffImageFile):
         return bands * max(pixels, _tile_pixels(image)) * 4
     if isinstance(image, WebPImageFile | AvifImageFile) or type(image).__name__ == "HeifImageFile":
