@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,21 @@ def test_a_watching_service_brings_them_in_by_itself(
     with running(made, settings) as address:
         wait_for(lambda: get(f"{address}/api/building").json()["watching"] == ("events" if events else "polling"))
         save_photo(made.root / "new.png", 51)
+        wait_for(lambda: photos_of(address) == 13)
+
+
+def test_a_folder_of_links_to_folders_is_compared_every_so_often(made: Index) -> None:
+    """Three links in each of twelve folders to the next are half a million ways, which watchfiles would follow."""
+    pytest.importorskip("watchfiles")
+    folders = [made.root / f"level-{number}" for number in range(13)]
+    for folder in folders:
+        folder.mkdir()
+    for folder, below in pairwise(folders):
+        for number in range(3):
+            (folder / str(number)).symlink_to(below)
+    with running(made, patient(updates=True, watch=True, poll_seconds=0.2, reload_seconds=0.2)) as address:
+        wait_for(lambda: get(f"{address}/api/building").json()["watching"] == "polling")
+        save_photo(folders[-1] / "new.png", 51)
         wait_for(lambda: photos_of(address) == 13)
 
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from manifind.errors import ManifindError
@@ -29,6 +30,9 @@ CALM_MILLISECONDS = 1000
 """How long a folder must be quiet after a change: photos that are being copied come one after the other."""
 MAX_WAIT_MILLISECONDS = 20_000
 """How long changes may go on before they are looked at all the same."""
+
+MAX_WATCHED_FOLDERS = 20_000
+"""Folders for which the system is asked to report changes: asking takes time in which nothing else is answered."""
 
 
 class BuildStoppedError(Exception):
@@ -160,6 +164,7 @@ class FolderWatch:
             from watchfiles import awatch
 
             folder = self._live_index.index.root
+            await asyncio.to_thread(_check_watchable, folder)
             changes = awatch(folder, watch_filter=_is_ours, step=CALM_MILLISECONDS, debounce=MAX_WAIT_MILLISECONDS)
             self._events = True
             async for _ in changes:
@@ -167,12 +172,24 @@ class FolderWatch:
         except ImportError:
             why = "watchfiles is not installed"
         except (OSError, RuntimeError) as error:
-            why = f"the system reports no changes ({error})"
+            why = f"no changes are reported ({error})"
         else:
             return
         self._events = False
         log.warning("%s: the folder is compared every %g seconds instead", why, self._settings.poll_seconds)
         self._changed.set()
+
+
+def _check_watchable(folder: Path) -> None:
+    """Raise `OSError` where a folder holds links to folders, or very many folders.
+
+    `watchfiles` follows each way that links make, and their number doubles with every link.
+    """
+    for count, (path, names, _) in enumerate(os.walk(folder), 1):
+        if count > MAX_WATCHED_FOLDERS:
+            raise OSError(f"there are more than {MAX_WATCHED_FOLDERS:,} folders")
+        if any(Path(path, name).is_symlink() for name in names):
+            raise OSError("there are links to folders")
 
 
 def _is_ours(_: Any, path: str) -> bool:
