@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
+from manifind.reports import search_report
 from manifind.reports.search_report import REPORT, SUMS, verify_report
 from tests.commands import refused, run
 from tests.index.conftest import scene
@@ -110,6 +111,7 @@ def test_a_photo_that_was_changed_or_removed_is_named(collection: Path, report: 
         lambda facts: facts["views"][0].update(box=[1, 2, "3", 4]),
         lambda facts: facts["results"].append({"key": "\ud800"}),
         lambda facts: facts["results"].append(7),
+        lambda facts: facts["results"].append(facts["results"][0]),
         lambda facts: facts["options"].update(top="many"),
         lambda facts: facts["options"].update(keys=[3]),
         lambda facts: facts["options"].update(image="/etc/passwd"),
@@ -136,6 +138,42 @@ def test_a_report_leads_nowhere(collection: Path, report: Path) -> None:
     (report / REPORT).write_text("[" * 200_000)
     (report / SUMS).write_text("")
     assert "no JSON" in refused("verify", report, collection / "photos.manifind")
+
+
+def test_numbers_of_any_size_are_differences(collection: Path, report: Path) -> None:
+    facts = json.loads((report / REPORT).read_text())
+    huge = 10**400
+    facts["results"][0].update(score=huge, box=[huge] * 4)
+    (report / REPORT).write_text(json.dumps(facts))
+    assert any("score was" in one for one in differences(report, collection))
+    facts["views"][0].update(box=[0, 0, huge, 5])
+    (report / REPORT).write_text(json.dumps(facts))
+    assert any("cannot be repeated: box is" in one for one in differences(report, collection))
+
+
+def test_what_a_report_has_is_read_once_and_within_a_limit(
+    collection: Path, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse file of any length takes no room in an archive."""
+    facts = json.loads((report / REPORT).read_text())
+    facts["views"] = [facts["views"][0]] * 3
+    (report / REPORT).write_text(json.dumps(facts))
+    size = (report / "query-1.png").stat().st_size
+    monkeypatch.setattr(search_report, "MAX_PHOTO_BYTES", 2 * size)  # of one photo three times, and a negative
+    differences(report, collection)
+    shutil.copy(report / "query-1.png", report / "query-3.png")
+    facts["views"].append({**facts["views"][0], "file": "query-3.png"})
+    (report / REPORT).write_text(json.dumps(facts))
+    assert "have more than" in refused("verify", report, collection / "photos.manifind")
+    line = (report / SUMS).read_text().splitlines(keepends=True)[0]
+    facts["views"] = facts["views"][:1]
+    (report / REPORT).write_text(json.dumps(facts))
+    with (report / "index.html").open("r+b") as page:
+        page.truncate(10**12)
+    assert any("index.html cannot be read" in one for one in differences(report, collection))
+    with (report / SUMS).open("a") as sums:
+        sums.write(line)
+    assert "one twice" in refused("verify", report, collection / "photos.manifind")
 
 
 def test_a_report_is_of_a_whole_search_and_overwrites_nothing(collection: Path, tmp_path: Path) -> None:

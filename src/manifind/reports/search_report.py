@@ -16,6 +16,7 @@ its folder, and it names no index to open.
 import hashlib
 import json
 import math
+import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ FORMAT = 1
 MAX_BYTES = 50_000_000
 """Of a report's JSON and list of checksums."""
 MAX_PHOTO_BYTES = 1_000_000_000
+"""Of a query's photo, of all photos of a query together, and of the page."""
 MAX_VIEWS = 100
 SCORE_TOLERANCE = 1e-3
 """Scores that differ by a smaller part are the same: processors round differently."""
@@ -147,8 +149,13 @@ def verify_report(folder: Path, index: Index) -> Comparison:
     found = Comparison()
     _verify_sums(folder, found)
     facts = _read_facts(folder)
-    views, negatives = (_read_views(folder, facts, name, found) for name in ("views", "negatives"))
+    files: dict[str, tuple[bytes, str]] = {}
+    views, negatives = (_read_views(folder, facts, name, files, found) for name in ("views", "negatives"))
     reported = _checked(facts, "results", list)
+    if not all(isinstance(one, dict) and _is_text(one.get("key")) for one in reported):
+        raise _wrong(folder, "results has a photo without a key")
+    if len({one["key"] for one in reported}) < len(reported):
+        raise _wrong(folder, "results has a photo twice")
     for one in reported:
         _verify_photo(index, one, found)
     options = _checked(facts, "options", dict)
@@ -197,8 +204,8 @@ def _verify_sums(folder: Path, found: Comparison) -> None:
     listed = set()
     for line in _read_bounded(folder, SUMS).decode("utf-8", "replace").splitlines():
         match = re.fullmatch(r"([0-9a-f]{64}) [ *]([\w.-]{1,100})", line, re.ASCII)
-        if match is None:
-            raise _wrong(folder, f"{SUMS} has a line that is no checksum of a file of the report")
+        if match is None or match[2] in listed:
+            raise _wrong(folder, f"{SUMS} has a line that is no checksum of a file of the report, or one twice")
         listed.add(match[2])
         try:
             if _hash(folder / match[2], folder) != match[1]:
@@ -209,10 +216,8 @@ def _verify_sums(folder: Path, found: Comparison) -> None:
         found.differences.append(f"{SUMS} does not list {sorted(missing)[0]}")
 
 
-def _verify_photo(index: Index, one: object, found: Comparison) -> None:
+def _verify_photo(index: Index, one: Mapping[str, Any], found: Comparison) -> None:
     """Compare a photo of the collection with its checksum in the report."""
-    if not isinstance(one, dict) or not _is_text(one.get("key")):
-        raise InvalidInputError("the report has a result without a key; it was not written by manifind.")
     record = index.catalogue.photo_of(one["key"])
     if record is None:
         found.differences.append(f"{one['key']} is not in the index any more")
@@ -238,9 +243,12 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _read_views(
-    folder: Path, facts: Mapping[str, Any], name: str, found: Comparison
+    folder: Path, facts: Mapping[str, Any], name: str, files: dict[str, tuple[bytes, str]], found: Comparison
 ) -> list[tuple[bytes, list[float] | None]]:
-    """Return the query's photos, as they lie in the report's folder, with their boxes."""
+    """Return the query's photos, as they lie in the report's folder, with their boxes.
+
+    `files` are those that were read so far, with their checksums.
+    """
     views: list[tuple[bytes, list[float] | None]] = []
     given = _checked(facts, name, list)
     if len(given) > MAX_VIEWS or (name == "views" and not given):
@@ -253,11 +261,15 @@ def _read_views(
             isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)
         ):
             raise _wrong(folder, f"{file} has a box that is none")
-        with open_regular(folder / file, root=folder) as stream:
-            data = stream.read(MAX_PHOTO_BYTES + 1)
-        if len(data) > MAX_PHOTO_BYTES:
-            raise _wrong(folder, f"{file} is too large")
-        if hashlib.sha256(data).hexdigest() != one.get("sha256"):
+        if file not in files:
+            left = MAX_PHOTO_BYTES - sum(len(known) for known, _ in files.values())
+            with open_regular(folder / file, root=folder) as stream:
+                data = stream.read(left + 1)
+            if len(data) > left:
+                raise _wrong(folder, f"its photos have more than {MAX_PHOTO_BYTES // 10**6} million bytes")
+            files[file] = data, hashlib.sha256(data).hexdigest()
+        data, sha256 = files[file]
+        if sha256 != one.get("sha256"):
             found.differences.append(f"{file} is not the photo that was searched with")
         views.append((data, box))
     return views
@@ -287,6 +299,8 @@ def _read_bounded(folder: Path, name: str) -> bytes:
 
 def _hash(file: Path, root: Path) -> str:
     with open_regular(file, root=root) as stream:
+        if os.fstat(stream.fileno()).st_size > MAX_PHOTO_BYTES:
+            raise UnreadableImageError(f"more than {MAX_PHOTO_BYTES // 10**6} million bytes", code="too-large")
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -339,7 +353,10 @@ def _libraries() -> dict[str, str]:
 
 
 def _near(before: object, now: float, tolerance: float) -> bool:
-    return isinstance(before, int | float) and math.isclose(before, now, rel_tol=0, abs_tol=tolerance)
+    try:
+        return isinstance(before, int | float) and math.isclose(before, now, rel_tol=0, abs_tol=tolerance)
+    except OverflowError:  # JSON has whole numbers of any size
+        return False
 
 
 def _near_box(before: object, now: Sequence[float] | None) -> bool:
