@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from manifind.errors import InvalidInputError
 from manifind.index import Index
+from manifind.reports import metadata
 from manifind.reports.metadata import Condition, metadata_words, read_metadata
 from tests.commands import refused, run
 from tests.index.conftest import BOX, where
@@ -162,6 +164,41 @@ def test_a_catalogue_that_is_none_is_one_sentence(content: bytes, tmp_path: Path
     file = tmp_path / "catalogue.csv"
     file.write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"catalogue\.csv"):
+        read_metadata(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"key,a\n" + b"," * 30_000_000,
+        b"," * 30_000_000,
+        b"key,a\n" + b'"\n",' * 8_000_000,
+        b"key\n" + b"".join(b"%d\n" % i for i in range(100_000)),
+    ],
+    ids=["cells", "columns", "cells of two lines", "rows"],
+)
+def test_a_catalogue_takes_no_more_memory_than_its_file(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty cell is a byte in the file and eight in a list."""
+    file = tmp_path / "catalogue.csv"
+    file.write_bytes(content)
+    monkeypatch.setattr(metadata, "MAX_ROWS", 1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match=r"catalogue\.csv"):
+            read_metadata(file)
+        assert tracemalloc.get_traced_memory()[1] < len(content)
+    finally:
+        tracemalloc.stop()
+
+
+def test_cells_of_a_catalogue_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "catalogue.csv"
+    file.write_text("key,a,b\n1\n2\n3\n")
+    assert len(read_metadata(file).rows) == 3
+    monkeypatch.setattr(metadata, "MAX_CELLS", 5)
+    with pytest.raises(InvalidInputError, match="more than 2 photos with 2 columns"):
         read_metadata(file)
 
 

@@ -7,15 +7,21 @@ says is shown as text, never run.
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from manifind.errors import InvalidInputError
 
 KEY_COLUMNS = ("key", "photo", "file", "filename", "path")
 MAX_BYTES = 100_000_000
 MAX_COLUMNS = 100
+MAX_ROWS = 1_000_000
+MAX_CELLS = 10_000_000
+"""Of all rows together, empty ones included: each takes more room in memory than in the file."""
+MAX_ROW = 2**20
+"""Characters of a row."""
 SHOWN = 40
 """Characters of a value in a list that is read by people."""
 
@@ -92,17 +98,34 @@ def read_metadata(file: Path) -> Metadata:
         raise InvalidInputError(f"{file} has more than {MAX_BYTES // 10**6} million bytes; leave out rows or columns.")
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            first = stream.readline()
+            first = stream.readline(MAX_ROW)
             delimiter = max(",;\t", key=first.count)
             stream.seek(0)
-            return _read(csv.reader(stream, delimiter=delimiter), file)
+            lines = _Lines(stream, file)
+            return _read(lines, csv.reader(lines, delimiter=delimiter), file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(f"{file} is no CSV file in UTF-8 ({error}); save it as one.") from error
 
 
-def _read(rows: Iterable[Sequence[str]], file: Path) -> Metadata:
-    lines = iter(rows)
-    header = [name.strip() for name in next(lines, [])]
+class _Lines:
+    """The lines of a file, as long as a row is not endless: cells in quotes may have many lines."""
+
+    def __init__(self, stream: TextIO, file: Path) -> None:
+        self._stream, self._file = stream, file
+        self.row = 0
+        """Characters of the row at hand; to be set to 0 when it is read."""
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._stream.readline(MAX_ROW + 1):
+            self.row += len(line)
+            if self.row > MAX_ROW:
+                raise InvalidInputError(f"{self._file} has a row of more than {MAX_ROW:,} characters; shorten it.")
+            yield line
+
+
+def _read(lines: _Lines, rows: Iterator[Sequence[str]], file: Path) -> Metadata:
+    header = [name.strip() for name in next(rows, [])]
+    lines.row = 0
     if len(header) > MAX_COLUMNS:
         raise InvalidInputError(f"{file} has {len(header)} columns; the most are {MAX_COLUMNS}.")
     named = [name.casefold() for name in header]
@@ -112,13 +135,19 @@ def _read(rows: Iterable[Sequence[str]], file: Path) -> Metadata:
     kept = [i for i, name in enumerate(header) if i != place and name]
     if len({named[i] for i in kept}) < len(kept):
         raise InvalidInputError(f"{file} has two columns of the same name; rename one.")
+    most = min(MAX_ROWS, MAX_CELLS // max(1, len(kept)))
     found: dict[str, tuple[str, ...]] = {}
-    for number, row in enumerate(lines, 2):
+    for number, row in enumerate(rows, 2):
+        lines.row = 0
         key = row[place].strip() if place < len(row) else ""
         if not key:
             continue
         if key in found:
             raise InvalidInputError(f"row {number} of {file} is of {key[:80]!r}, as is one before; keep one of them.")
+        if len(found) == most:
+            raise InvalidInputError(
+                f"{file} has more than {most:,} photos with {len(kept)} columns; leave out rows or columns."
+            )
         found[key] = tuple(row[i].strip() if i < len(row) else "" for i in kept)
     return Metadata(tuple(header[i] for i in kept), found)
 
