@@ -6,9 +6,10 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from manifind.geometry import FEATURE_BYTES, Features, extract, pack, select_by_votes
+from manifind.geometry import FEATURE_BYTES, Features, VotedFeatures, extract, pack, select_by_votes
 from manifind.geometry.packing import GEOMETRY_BYTES, QUANTIZATION_LEVELS, gray_codes
 from manifind.geometry.voting import VotingConfig, count_votes
+from manifind.kernels import features_compiled
 from tests.geometry.photographs import photograph
 
 Pixels = npt.NDArray[np.uint8]
@@ -57,6 +58,29 @@ def test_votes_are_counted_as_one_by_one(photos: list[Features]) -> None:
                     bins[key] = bins.get(key, 0) + 1
     expected = [max((n for key, n in bins.items() if key[0] == photo), default=0) for photo in range(len(photos))]
     np.testing.assert_array_equal(count_votes(query, rows, starts), expected)
+
+
+@pytest.mark.skipif(not features_compiled(), reason="features are grouped by the compiled core")
+def test_features_in_groups_vote_as_all_do_where_all_groups_are_visited(photos: list[Features]) -> None:
+    rows, starts = from_rows(photos)
+    query, few = pack(photos[2][::3]), VotingConfig(max_keypoints=200, min_grouped=1, training_features=300)
+    exact = count_votes(query, rows, starts, config=replace(few, min_grouped=len(rows) + 1))
+    everywhere = replace(few, visited_groups=few.groups)
+    np.testing.assert_array_equal(count_votes(query, rows, starts, config=everywhere), exact)
+    some = count_votes(query, rows, starts, config=few)
+    assert some.argmax() == exact.argmax() == 2
+    assert some[2] > 0.9 * exact[2]
+
+
+def test_only_the_chosen_images_get_votes_and_as_many_as_alone(photos: list[Features]) -> None:
+    rows, starts = from_rows(photos)
+    config, places = VotingConfig(max_keypoints=200), np.array([1, 3, 4])
+    chosen = VotedFeatures.of(rows, starts, places=places, config=config)
+    query = pack(photos[3][:200])
+    votes = count_votes(query, rows, starts, config=config, features=chosen)
+    alone = from_rows([photos[place][:200] for place in places])
+    np.testing.assert_array_equal(votes[places], count_votes(query, *alone))
+    assert votes[[0, 2]].tolist() == [0, 0]
 
 
 def test_where_there_is_no_feature_nobody_votes(photos: list[Features]) -> None:

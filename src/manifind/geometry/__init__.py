@@ -12,7 +12,7 @@ from manifind.geometry.features import Features
 from manifind.geometry.packing import FEATURE_BYTES, PackedFeatures, pack, unpack
 from manifind.geometry.ransac import RansacConfig
 from manifind.geometry.verification import Instance, Verdict, VerificationConfig, verify, verify_many
-from manifind.geometry.voting import VotingConfig, select_by_votes
+from manifind.geometry.voting import VotedFeatures, VotingConfig, select_by_votes
 
 __all__ = [
     "FEATURE_BYTES",
@@ -23,6 +23,7 @@ __all__ = [
     "RansacConfig",
     "Verdict",
     "VerificationConfig",
+    "VotedFeatures",
     "VotingConfig",
     "extract",
     "pack",

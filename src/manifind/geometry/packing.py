@@ -6,6 +6,7 @@ for the orientation, in 256ths of a full rotation; 32 for the descriptor, each c
 unbiased enough to rank by (``docs/verification.md`` says what it costs).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -80,15 +81,22 @@ def pack(features: Features) -> Packed:
     return rows
 
 
-def gray_codes(rows: Packed, kind: str = "sift") -> Packed:
-    """Return the descriptors of packed features in Gray code, (m, 32): neighbouring levels differ in one bit."""
+def gray_codes(rows: Packed, kind: str = "sift", spans: Sequence[tuple[int, int]] | None = None) -> Packed:
+    """Return the descriptors of packed features in Gray code, (m, 32): neighbouring levels differ in one bit.
+
+    `spans` are the rows that are read, from the first to before the last of each span; all by default.
+    """
     check_choice(kind, QUANTIZATION_LEVELS, "kind")
     # No coordinate's lowest bit moves down into the coordinate before it.
     inside = np.uint64(0x5555555555555555 if len(QUANTIZATION_LEVELS[kind]) == 4 else 0x7777777777777777)
-    codes = np.empty((len(rows), DESCRIPTOR_BYTES), np.uint8)
-    for start in range(0, len(rows), CACHED_ROWS):
-        block = codes[start : start + CACHED_ROWS]
-        block[:] = rows[start : start + CACHED_ROWS, GEOMETRY_BYTES:]
+    spans = [(start, start + CACHED_ROWS) for start in range(0, len(rows), CACHED_ROWS)] if spans is None else spans
+    parts = [rows[start:stop, GEOMETRY_BYTES:] for start, stop in spans]
+    codes = np.empty((sum(map(len, parts)), DESCRIPTOR_BYTES), np.uint8)
+    end = 0
+    for part in parts:
+        block = codes[end : end + len(part)]
+        end += len(part)
+        block[:] = part
         words = block.view(np.uint64)
         shifted = words >> np.uint64(1)
         shifted &= inside

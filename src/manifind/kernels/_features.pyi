@@ -46,12 +46,35 @@ def match_images(
     """Return the transform of each image, its inliers (k, 2), their cosines and the number at distinct places."""
 
 def has_vector_popcount() -> bool:
-    """Whether this machine has AVX-512 VPOPCNTDQ, which `knn_hamming` needs."""
+    """Whether this machine has AVX-512 VPOPCNTDQ, which counts the bits of a register at once."""
+
+def counts_bits() -> bool:
+    """Whether this machine counts the bits of a word by an instruction: slower without."""
+
+def use_vector_popcount(use: bool) -> None:
+    """Leave AVX-512 VPOPCNTDQ aside, for tests, or take it again."""
 
 def knn_hamming(
     queries: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], k: int, threads: int
 ) -> tuple[IntArray, IntArray]:
     """Return the k rows of 32 bytes nearest to each query by Hamming distance, and the distances."""
+
+def knn_hamming_groups(
+    queries: npt.NDArray[np.uint8],
+    visited: IntArray,
+    codes: npt.NDArray[np.uint8],
+    numbers: IntArray,
+    starts: npt.NDArray[np.int64],
+    k: int,
+    threads: int,
+) -> tuple[IntArray, IntArray]:
+    """Return the k codes nearest to each query among the groups that it visits, by their numbers, and the distances.
+
+    -1 where these groups have fewer codes.
+    """
+
+def nearest_hamming(rows: npt.NDArray[np.uint8], centres: npt.NDArray[np.uint8], threads: int) -> IntArray:
+    """Return which centre is nearest to each row, the first of equally near ones."""
 
 def level() -> str: ...
 def levels() -> list[str]: ...

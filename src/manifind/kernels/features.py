@@ -149,3 +149,38 @@ def knn_hamming(queries: Codes, rows: Codes, k: int) -> tuple[Indices, npt.NDArr
 
     distances, ids = faiss.knn_hamming(queries, rows, k)
     return ids.astype(np.intp), distances
+
+
+class CodeGroups(NamedTuple):
+    """Codes in groups, one group after the other: an inverted file."""
+
+    centres: Codes
+    """(groups, 32): each code is in the group of the nearest centre."""
+    codes: Codes
+    """(n, 32), those of a group by their numbers."""
+    numbers: IntArray
+    """(n,): the number of each code."""
+    starts: npt.NDArray[np.int64]
+    """(groups + 1,): where the codes of each group start."""
+
+
+def group_codes(codes: Codes, centres: Codes) -> CodeGroups | None:
+    """Group codes (n, 32) by the nearest centre, the first of equally near ones; None without the extension."""
+    if features is None or not features.counts_bits():
+        return None
+    group_of = features.nearest_hamming(np.ascontiguousarray(codes), centres, thread_count())
+    order = np.argsort(group_of, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(group_of, minlength=len(centres)))]).astype(np.int64)
+    return CodeGroups(centres, codes[order], order.astype(np.int32), starts)
+
+
+def knn_hamming_groups(queries: Codes, groups: CodeGroups, k: int, visits: int) -> Indices:
+    """Return the numbers of the k codes nearest to each query, (m, k), in the groups of the `visits` nearest centres.
+
+    -1 where these groups have fewer codes.
+    """
+    threads, queries = thread_count(), np.ascontiguousarray(queries)
+    visited, _ = features.knn_hamming(queries, groups.centres, min(visits, len(groups.centres)), threads)
+    ids, _ = features.knn_hamming_groups(queries, visited, groups.codes, groups.numbers, groups.starts, k, threads)
+    nearest: Indices = ids.astype(np.intp)
+    return nearest

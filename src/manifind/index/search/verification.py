@@ -21,7 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_int
-from manifind.geometry import Features, PackedFeatures, Verdict, pack, select_by_votes, verify_many
+from manifind.geometry import (
+    Features,
+    PackedFeatures,
+    Verdict,
+    VotedFeatures,
+    VotingConfig,
+    pack,
+    select_by_votes,
+    verify_many,
+)
 from manifind.geometry.transforms import Transform
 from manifind.index.config import DepthConfig, GradingConfig, SearchConfig
 from manifind.index.search.image_features import (
@@ -33,6 +42,7 @@ from manifind.index.search.image_features import (
     unchanged_file,
 )
 from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, rounded_box
+from manifind.index.storage.local_features import StoredLocalFeatures
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.kernels.threads import thread_count
 from manifind.types import Box, FloatArray
@@ -272,12 +282,27 @@ def vote_for_images(
     voters = [pack(view.features) for view in views if view.is_part and len(view.features) >= needed]
     if not voters:
         return []
-    numbers = np.sort(ranked[: config.voting.max_images])
-    limit_each = config.voting.max_keypoints
-    whole = len(numbers) == len(snapshot.catalogue) and local.keeping.max_keypoints <= limit_each
-    subset = local if whole else local.some(numbers.tolist(), limit_each)
-    best = select_by_votes(voters, subset.rows, subset.starts, limit, local.keeping.kind, config=config.voting)
-    return [int(place if subset is local else numbers[place]) for place in best]
+    images = _voted_features(snapshot, local, np.sort(ranked[: config.voting.max_images]), config.voting)
+    best = select_by_votes(
+        voters, local.rows, local.starts, limit, local.keeping.kind, config=config.voting, features=images
+    )
+    return best.tolist()
+
+
+def _voted_features(
+    snapshot: Snapshot, local: StoredLocalFeatures, images: npt.NDArray[np.integer], config: VotingConfig
+) -> VotedFeatures:
+    """Return the features of images that queries vote for; those of a whole collection are kept with the snapshot."""
+
+    def read() -> VotedFeatures:
+        return VotedFeatures.of(*local.checked(images), local.keeping.kind, images.astype(np.int64), config=config)
+
+    if len(images) < len(snapshot.catalogue):
+        return read()
+    with snapshot.cache.lock:
+        if snapshot.cache.voted is None or snapshot.cache.voted[0] != config:
+            snapshot.cache.voted = config, read()
+        return snapshot.cache.voted[1]
 
 
 # -- full resolution --------------------------------------------------------------------------------------------------

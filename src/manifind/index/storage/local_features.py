@@ -98,9 +98,9 @@ class StoredLocalFeatures:
         """Return features that lie in `rows` in order, so many of each photo."""
         return cls(keeping, rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
-    def some(self, images: Sequence[int], limit: int | None = None) -> "StoredLocalFeatures":
-        """Return the features of some photos, in this order, in memory; the first `limit` of each."""
-        parts = [self.rows[slice(*self.span(image))][:limit] for image in images]
+    def some(self, images: Sequence[int]) -> "StoredLocalFeatures":
+        """Return the features of some photos, in this order, in memory."""
+        parts = [self.rows[slice(*self.span(image))] for image in images]
         rows = np.concatenate(parts) if parts else self.rows[:0]
         return self.from_rows(self.keeping, [len(part) for part in parts], rows)
 
@@ -115,6 +115,14 @@ class StoredLocalFeatures:
         if not 0 <= first <= end <= min(len(self.rows), first + self.keeping.max_keypoints):
             raise DamagedError(f"feature_starts leads photo {image} to no features; repair the index.")
         return first, end
+
+    def checked(self, images: npt.NDArray[np.integer]) -> tuple[Packed, npt.NDArray[np.int64]]:
+        """Return the features of all photos and their starts, or raise `DamagedError` where some photos have none."""
+        first, end = self.starts[images], self.starts[images + 1]
+        fits = (first >= 0) & (first <= end) & (end <= np.minimum(len(self.rows), first + self.keeping.max_keypoints))
+        if not fits.all():
+            self.span(int(images[np.argmin(fits)]))
+        return self.rows, self.starts
 
     def of_photo(self, photo: ImageRecord) -> PackedFeatures:
         """Return the features of a photo of the catalogue."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.features import RegionExtractor, Whitening
+from manifind.geometry import VotedFeatures, VotingConfig
 from manifind.graph import UNKNOWN, KnnReport
 from manifind.index.storage.catalogue import Catalogue, Photos
 from manifind.index.storage.local_features import StoredLocalFeatures
@@ -39,6 +40,8 @@ class SnapshotCache:
     """Fitted estimators of the methods besides regional diffusion."""
     dates: list[str] | None = None
     """When each photo was taken."""
+    voted: tuple[VotingConfig, VotedFeatures] | None = None
+    """The local features of all photos that queries vote for, and how: some 18 kB a photo."""
     lists_checked: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while one of these is computed, so that none is computed twice."""

@@ -205,11 +205,14 @@ nb::list match_images_(Array<const uint8_t, 2> codes, Array<const float, 2> fram
     return results;
 }
 
+constexpr size_t CODE_BYTES = 8 * CODE_WORDS;
+constexpr int64_t MAX_ROWS = int64_t(1) << 31;
+constexpr int64_t MAX_K = 1000;
+
 nb::tuple knn_hamming_(Array<const uint8_t, 2> queries, Array<const uint8_t, 2> rows, int64_t k, int threads) {
-    constexpr size_t WIDTH = 8 * CODE_WORDS;
-    require(queries.shape(1) == WIDTH && rows.shape(1) == WIDTH, "rows and queries have not 32 bytes");
+    require(queries.shape(1) == CODE_BYTES && rows.shape(1) == CODE_BYTES, "rows and queries have not 32 bytes");
     const int64_t m = int64_t(queries.shape(0)), n = int64_t(rows.shape(0));
-    require(n < (int64_t(1) << 31), "there are more rows than int32 can number");
+    require(n < MAX_ROWS, "there are more rows than int32 can number");
     require(k >= 1 && k <= n, "k is not between 1 and the number of rows");
     require(threads >= 1, "threads is below 1");
     std::vector<int32_t> ids(size_t(m * k)), distances(size_t(m * k));
@@ -218,6 +221,44 @@ nb::tuple knn_hamming_(Array<const uint8_t, 2> queries, Array<const uint8_t, 2> 
         knn_hamming(queries.data(), m, rows.data(), n, k, threads, ids.data(), distances.data());
     }
     return nb::make_tuple(to_numpy(std::move(ids), size_t(k)), to_numpy(std::move(distances), size_t(k)));
+}
+
+nb::tuple knn_hamming_groups_(Array<const uint8_t, 2> queries, Array<const int32_t, 2> visited,
+                              Array<const uint8_t, 2> codes, Array<const int32_t, 1> numbers,
+                              Array<const int64_t, 1> starts, int64_t k, int threads) {
+    require(queries.shape(1) == CODE_BYTES && codes.shape(1) == CODE_BYTES, "rows and queries have not 32 bytes");
+    const int64_t m = int64_t(queries.shape(0)), n = int64_t(codes.shape(0)), groups = int64_t(starts.shape(0)) - 1;
+    require(n < MAX_ROWS && int64_t(numbers.shape(0)) == n, "numbers is not one for each row");
+    require(groups >= 1 && starts.data()[0] == 0 && starts.data()[groups] == n, "starts does not divide the rows");
+    for (int64_t group = 0; group < groups; ++group)
+        require(starts.data()[group] <= starts.data()[group + 1], "starts does not divide the rows");
+    require(int64_t(visited.shape(0)) == m, "visited has not a row for each query");
+    for (size_t i = 0; i < visited.size(); ++i)
+        require(visited.data()[i] >= 0 && visited.data()[i] < groups, "visited names no group");
+    require(k >= 1 && k <= MAX_K, "k is not between 1 and 1,000");
+    require(threads >= 1, "threads is below 1");
+    std::vector<int32_t> ids(size_t(m * k)), distances(size_t(m * k));
+    {
+        const GilRelease released;
+        knn_hamming_groups({queries.data(), m, visited.data(), int64_t(visited.shape(1))},
+                           {codes.data(), numbers.data(), starts.data(), groups}, k, threads, ids.data(),
+                           distances.data());
+    }
+    return nb::make_tuple(to_numpy(std::move(ids), size_t(k)), to_numpy(std::move(distances), size_t(k)));
+}
+
+auto nearest_hamming_(Array<const uint8_t, 2> rows, Array<const uint8_t, 2> centres, int threads) {
+    require(rows.shape(1) == CODE_BYTES && centres.shape(1) == CODE_BYTES, "rows and centres have not 32 bytes");
+    const int64_t n = int64_t(rows.shape(0)), n_centres = int64_t(centres.shape(0));
+    require(n < MAX_ROWS && n_centres < MAX_ROWS, "there are more rows than int32 can number");
+    require(n_centres >= 1, "there is no centre");
+    require(threads >= 1, "threads is below 1");
+    std::vector<int32_t> nearest(static_cast<size_t>(n));
+    {
+        const GilRelease released;
+        nearest_hamming(rows.data(), n, centres.data(), n_centres, threads, nearest.data());
+    }
+    return to_numpy(std::move(nearest));
 }
 
 }  // namespace
@@ -241,5 +282,10 @@ NB_MODULE(_features, m) {
           "packed_codes"_a.noconvert(), "packed_scales"_a.noconvert(), "max_ratio"_a, "box"_a, "tolerances"_a,
           "config"_a, "threads"_a);
     m.def("has_vector_popcount", has_vector_popcount);
+    m.def("counts_bits", counts_bits);
+    m.def("use_vector_popcount", use_vector_popcount, "use"_a);
     m.def("knn_hamming", knn_hamming_, "queries"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a);
+    m.def("knn_hamming_groups", knn_hamming_groups_, "queries"_a.noconvert(), "visited"_a.noconvert(),
+          "codes"_a.noconvert(), "numbers"_a.noconvert(), "starts"_a.noconvert(), "k"_a, "threads"_a);
+    m.def("nearest_hamming", nearest_hamming_, "rows"_a.noconvert(), "centres"_a.noconvert(), "threads"_a);
 }
