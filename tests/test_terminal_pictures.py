@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from manifind.cli.terminal_pictures import STRIP_WIDTH, check_protocol, picture_protocol, show_picture, strip
+from manifind.cli.terminal_pictures import check_protocol, picture_protocol, show_picture, strip
 from manifind.errors import InvalidInputError
 from manifind.index import Hit, QueryRegions, QueryView
+from manifind.reports.contact_sheet import SHEET_WIDTH
 from manifind.reports.html import Picture
 
 
@@ -95,7 +96,7 @@ def test_photos_stand_in_rows_with_rank_and_outline() -> None:
     ]
     sheet = np.asarray(strip(found))
     assert sheet.shape == (132 * 2 + 6, 4 * 176 + 3 * 6, 3)
-    assert sheet.shape[1] <= STRIP_WIDTH
+    assert sheet.shape[1] <= SHEET_WIDTH
     orange = (sheet == (255, 106, 43)).all(axis=2)
     assert orange[:132, :176].any()
     assert not orange[:60, :80].any()  # the outline is where the object is

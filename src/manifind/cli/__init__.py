@@ -15,6 +15,7 @@ COMMANDS = {
     "repeats": "Find objects that occur in several photos of INDEX, without a query.",
     "sets": "Keep, judge and export sets of results from INDEX.",
     "serve": "Serve INDEX as a web page and an HTTP API, to this machine only by default.",
+    "mcp": "Let an agent search INDEX: the Model Context Protocol on standard input and output.",
     "info": "Show counts, parameters and health of INDEX.",
     "check": "Verify every checksum and invariant of INDEX, and name the remedies.",
     "evaluate": "Evaluate methods on COLLECTION: an index, a folder of photos, or descriptors.",

@@ -1,5 +1,6 @@
 """`manifind serve`."""
 
+import importlib
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from manifind.index.storage.layout import SUFFIX, has_index_files, index_of, is_
 @click.option("--follow-links", is_flag=True, help="Serve photos that are links out of the collection's folder.")
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Another site whose pages may use the API.")
 @click.option("--watch", is_flag=True, help="Bring the index up to date by itself when photos come or go.")
+@click.option("--mcp", is_flag=True, help="Answer agents at /mcp, by the Model Context Protocol.")
 @click.option("--time-limit", type=TIME_LIMIT, default=30.0, show_default=True, help="Seconds a search.")
 @click.option(
     "--waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Searches at once, at most."
@@ -38,6 +40,7 @@ def serve(
     follow_links: bool,
     origins: tuple[str, ...],
     watch: bool,
+    mcp: bool,
     time_limit: float,
     waiting: int,
     device: str,
@@ -55,6 +58,9 @@ def serve(
             if in_browser:
                 click.launch(address)
 
+        if mcp:
+            importlib.import_module("manifind.serve.mcp_server")  # an error names the extra that is missing
+
         may_write = service.is_loopback(host) or bool(token)
         if watch and not may_write:
             raise InvalidInputError("--watch changes the index; give a --token, or leave --host out.")
@@ -68,6 +74,7 @@ def serve(
             keep_sets=may_write,
             updates=may_write,
             watch=watch,
+            mcp=mcp,
         )
         service.serve(
             what_to_serve(index_path, device),

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Route
 
 from manifind.errors import DamagedError, InvalidInputError, UnreadableImageError
 from manifind.index import Index
@@ -78,6 +79,10 @@ def create_app(index: Index, settings: Settings | None = None, resources: Resour
     app.state.service = service
     for subject in (search, photos, sets, system):
         subject.add(app, service)
+    if settings.mcp:
+        from manifind.serve import mcp_server  # an extra
+
+        app.router.routes.append(Route(mcp_server.PATH, mcp_server.Endpoint(service), methods=["POST"]))
     add_error_handlers(app)
     app.add_middleware(Guard, settings=settings, metrics=shared.metrics)
     if settings.origins:

@@ -274,7 +274,7 @@ class Guard:
 
 
 def _takes_a_photo(path: str) -> bool:
-    return path in ("/api/uploads", "/api/search/photo")
+    return path in ("/api/uploads", "/api/search/photo", "/mcp")
 
 
 def _costs_work(scope: Scope) -> bool:

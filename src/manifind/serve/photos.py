@@ -165,13 +165,13 @@ class PhotoStore:
             _refuse(record, f"longer than {limit / 1e6:.0f} million bytes", "too-large")
         return data
 
-    def read_path(self, path: str) -> bytes:
-        """Return the bytes of a file that a stored search names; a file like an upload."""
+    def read_path(self, path: str, *, root: Path | None = None) -> bytes:
+        """Return the bytes of a file that a stored search or an agent names, like an upload; `root` must hold it."""
         limit = self._settings.upload_bytes
-        with open_regular(path) as file:
+        with open_regular(path, root=root) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
-            raise InvalidInputError(f"{path!a} is longer than {limit / 1e6:g} million bytes; store another search.")
+            raise InvalidInputError(f"{path!a} is longer than {limit / 1e6:g} million bytes; give another photo.")
         return data
 
     def original(self, snapshot: AnySnapshot, key: str) -> Generator[FileInfo | bytes, tuple[int, int] | None, None]:

@@ -21,6 +21,8 @@ class Settings:
     """Let clients keep sets of photos in the index's folder."""
     updates: bool = False
     """Compare the photos' folder with the index, and let clients bring the index up to date."""
+    mcp: bool = False
+    """Answer agents at ``/mcp``, by the Model Context Protocol."""
     watch: bool = False
     """Bring the index up to date whenever photos come or go, without being asked."""
     poll_seconds: float = 30.0
