@@ -7,20 +7,24 @@ from typing import Any
 import click
 
 from manifind.cli.extraction_options import WHITEN, extraction_options, settings_of
-from manifind.cli.parameters import BYTES, DEVICE, FRAME_INTERVAL
+from manifind.cli.parameters import BYTES, DEVICE, FRAME_INTERVAL, PHOTOS
 from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
 from manifind.errors import InvalidInputError, shell_quote
 from manifind.graph import AUTO, GRAPHS
+from manifind.iiif import MirrorConfig, default_name, mirror
 from manifind.index import Changes, Index
 from manifind.index.config import PRESETS
-from manifind.index.storage.layout import index_of, is_index
+from manifind.index.storage.layout import SUFFIX, index_of, is_index
 from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels.cuda import gpu_here
 from manifind.reports.text import visible
 
+SHOWN_REASONS = 10
+"""Reasons why an image was skipped, at most."""
+
 
 @click.command()
-@click.argument("photos", type=click.Path(path_type=Path))
+@click.argument("photos", type=PHOTOS)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="All choices by one name; other options override it.")
 @extraction_options
@@ -52,6 +56,11 @@ from manifind.reports.text import visible
     default=None,
     help="Whether links to files and folders count; they do unless told otherwise.",
 )
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="Another host that images of a manifest may come from."
+)
+@click.option("--allow-private", is_flag=True, help="Fetch a manifest from this machine or a private network.")
+@click.option("--max-bytes", type=BYTES, help="What the images of a manifest may take.  [default: 20GiB]")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Build on Dask's workers, tcp://host:8786 for example.")
@@ -68,11 +77,14 @@ from manifind.reports.text import visible
 def index(
     debug: bool,
     /,
-    photos: Path,
+    photos: Path | str,
     output: Path | None,
     local_features: bool | None,
     exclude: tuple[str, ...],
     follow_links: bool | None,
+    hosts: tuple[str, ...],
+    allow_private: bool,
+    max_bytes: int | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -85,8 +97,18 @@ def index(
     long_side: int | None,
     **given: Any,
 ) -> None:
-    """Build an index of the folder PHOTOS, or update it."""
+    """Build an index of the folder PHOTOS, or update it.
+
+    PHOTOS may be the address of a IIIF manifest or collection, https://…: its images are kept in a folder beside the
+    index.
+    """
     with plain_errors(debug):
+        if isinstance(photos, str):
+            output = output or Path(f"{default_name(photos)}{SUFFIX}")
+            images = MirrorConfig() if max_bytes is None else MirrorConfig(max_bytes=max_bytes)
+            photos = fetch_manifest(photos, output, hosts, images, private=allow_private, quiet=as_json)
+        elif hosts or allow_private or max_bytes is not None:
+            raise InvalidInputError("--host, --allow-private and --max-bytes are for the address of a manifest.")
         folder = photos.resolve()
         target = output or index_of(folder)
         config = {**given, "local_features": local_features}
@@ -139,6 +161,23 @@ def index(
                 path = shell_quote(target)
                 err.print(f"look for something: manifind serve {path}")
                 err.print(f"or, in the terminal: manifind search {path} PHOTO --box X0,Y0,X1,Y1")
+
+
+def fetch_manifest(
+    address: str, target: Path, hosts: tuple[str, ...], config: MirrorConfig, *, private: bool, quiet: bool
+) -> Path:
+    """Mirror the images of a manifest in the folder beside its index; return the folder."""
+    folder = target.with_suffix("") if target.suffix == SUFFIX else target.with_name(f"{target.name}-photos")
+    with progress_bars(hidden=quiet) as progress:
+        done = mirror(address, folder, hosts=hosts, allow_private=private, config=config, progress=progress)
+    if not quiet:
+        err.print(
+            f"{folder}: {done.fetched} images fetched, {done.unchanged} unchanged, {done.removed} removed, "
+            f"{len(done.skipped)} skipped."
+        )
+        for sentence in done.skipped[:SHOWN_REASONS]:
+            err.print(f"  {visible(sentence)}")
+    return folder
 
 
 def _open_index(target: Path, photos: Path, config: dict[str, Any], device: str) -> Index:

@@ -8,6 +8,7 @@ import click
 
 from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError
+from manifind.iiif import is_web_address
 from manifind.index.storage.remote import is_address
 from manifind.io.video import is_photo_there
 from manifind.kernels import AUTO, DEVICES
@@ -61,6 +62,21 @@ class IndexType(click.ParamType["Path | str"]):
         return value if isinstance(value, Path) or is_address(value) else Path(value)
 
 
+class PhotosType(click.ParamType["Path | str"]):
+    """A folder of photos, or the address of a manifest of IIIF."""
+
+    name = "PHOTOS"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> Path | str:
+        """Return a path, or an address as it is."""
+        return value if isinstance(value, Path) or is_web_address(value) else Path(value)
+
+
 class BytesType(click.ParamType[int]):
     """``4GiB``, ``500MB`` or a plain number."""
 
@@ -99,7 +115,7 @@ class SecondsType(click.FloatRange):
         return seconds if math.isfinite(seconds) else self.fail(f"{value!r} is no number of seconds.", param, ctx)
 
 
-BOX, EXAMPLE, BYTES, INDEX = BoxType(), ExampleType(), BytesType(), IndexType()
+BOX, EXAMPLE, BYTES, INDEX, PHOTOS = BoxType(), ExampleType(), BytesType(), IndexType(), PhotosType()
 DEADLINE = SecondsType(0.001, 86_400)
 TIME_LIMIT = SecondsType(0.1, 86_400)
 FRAME_INTERVAL = SecondsType(0.1, 3_600_000)

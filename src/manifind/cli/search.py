@@ -29,6 +29,7 @@ from manifind.index import METHODS, BatchResult, Hit, Index, SearchResult
 from manifind.index.search.batch import read_queries
 from manifind.index.sets import View
 from manifind.io.video import is_photo_there
+from manifind.reports.annotations import annotations_text
 from manifind.reports.metadata import Condition, Metadata, metadata_words, read_metadata
 from manifind.reports.parquet import write_results
 from manifind.reports.results import as_csv as as_csv_text
@@ -117,6 +118,12 @@ MAX_KEPT = 10_000
     metavar="FOLDER",
     help="Write a report as well that stands by itself, with checksums; manifind verify repeats it.",
 )
+@click.option(
+    "--annotations",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the matches as Web Annotations on their canvases as well, for an index of a IIIF manifest.",
+)
 @click.option("--coco", type=click.Path(path_type=Path), help="Write the boxes of the matches as COCO JSON as well.")
 @click.pass_obj
 def search(
@@ -146,6 +153,7 @@ def search(
     html: Path | None,
     parquet: Path | None,
     report: Path | None,
+    annotations: Path | None,
     coco: Path | None,
 ) -> None:
     """Rank the photos of INDEX by what they have of IMAGE, or of the box in it."""
@@ -164,7 +172,13 @@ def search(
         filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
             filters |= {"progress": progress or None, "keep": keep, "show": show or None}
-            filters |= {"metadata": catalogue, "parquet": parquet, "coco": coco, "report": report}
+            filters |= {
+                "metadata": catalogue,
+                "parquet": parquet,
+                "coco": coco,
+                "report": report,
+                "annotations": annotations,
+            }
             if given := [name for name, value in filters.items() if value is not None]:
                 raise InvalidInputError(f"--queries takes no --{given[0]}; leave it out.", code="option-of-one-query")
             search_batch(index, queries, as_json=as_json, as_csv=as_csv, html=html, **options)
@@ -191,6 +205,8 @@ def search(
             write_results(parquet, (hit_data(hit, metadata) for hit in shown), metadata.columns if metadata else ())
         if report is not None:
             write_report(report, index, views, negatives, {**options, **filters, "top": top}, result, metadata)
+        if annotations is not None:
+            write_page(annotations, annotations_text(index, shown))
         if coco is not None:
             write_page(coco, json.dumps(coco_data(index, shown)))
         if as_json:
@@ -207,7 +223,7 @@ def search(
             show_hits(result, metadata)
             if protocol is not None and result:
                 click.echo(show_picture(strip(hit_pictures(index, result)), protocol))
-        for file in filter(None, (html, parquet, report, coco)):
+        for file in filter(None, (html, parquet, report, annotations, coco)):
             err.print(f"wrote {file}")
         if not result.complete:
             left = counted(len(result.unchecked_images), "photo")
