@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from manifind import Manifold
-from manifind.diffusion import WEIGHTS, Seed, expand_seed
+from manifind.diffusion import WEIGHTS, Seed, either_seed, expand_seed
 from manifind.graph import Neighbours
 from manifind.manifold import Request, answer
 from manifind.types import FloatArray
@@ -25,6 +25,14 @@ def test_expansion_regions_count_by_the_cubes_of_their_similarities_and_the_sum_
     assert y.values.sum() == pytest.approx(GIVEN.values.sum())
 
 
+def test_y_of_one_of_two_queries_is_the_larger_at_each_region() -> None:
+    other = Seed(np.array([1, 2, 9], np.int32), np.array([0.3, 0.7, 0.1], np.float32))
+    y = either_seed(GIVEN, other)
+    assert dict(zip(y.regions.tolist(), y.values.tolist(), strict=True)) == pytest.approx(
+        {1: 0.3, 2: 0.7, 5: 0.2, 9: 0.1}
+    )
+
+
 def test_an_expansion_region_given_ten_times_counts_once() -> None:
     places = np.array([0] * 10 + [1])
     often = expand_seed(GIVEN, Neighbours(LISTS.ids[places], LISTS.similarities[places]), APART[places], gamma=3.0)
@@ -40,6 +48,20 @@ def test_expansion_regions_without_similar_regions_change_nothing() -> None:
 
 def unit(rows: npt.NDArray[np.float64]) -> FloatArray:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
+def test_regions_of_the_mirrored_query_make_a_y_of_their_own() -> None:
+    rng = np.random.default_rng(5)
+    vectors, query = unit(rng.normal(size=(60, 8))), unit(rng.normal(size=(5, 8)))
+    manifold = Manifold(k=8, query_k=6, alpha=0.9).fit(vectors, np.repeat(np.arange(20), 3))
+    (both,) = answer(manifold, [Request(query, n_mirrored=2)])
+    given, mirrored = (one.seed for one in answer(manifold, [Request(query[:3]), Request(query[3:])]))
+    assert both.seed is not None
+    assert given is not None
+    assert mirrored is not None
+    expected = either_seed(given, mirrored)
+    np.testing.assert_array_equal(both.seed.regions, expected.regions)
+    np.testing.assert_allclose(both.seed.values, expected.values, rtol=1e-5)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known to the graph", "searched for"])

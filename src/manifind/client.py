@@ -107,6 +107,7 @@ class RemoteSearchResult(Sequence[RemoteHit]):
             inliers=one["inliers"],
             other_outlines=tuple(map(_outline, one["other_outlines"])),
             expanded=one["expanded"],
+            mirrored=one.get("mirrored"),
             query=self._query,
         )
 
@@ -167,13 +168,14 @@ class Client:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        mirrored: bool = False,
         deadline: float | None = None,
         folder: str | None = None,
         since: str | None = None,
         until: str | None = None,
     ) -> RemoteSearchResult:
         """Find the photos that contain what is in the box: see `Index.search`."""
-        query = self._query(image, box, positives, negatives)
+        query = self._query(image, box, positives, negatives, mirrored=mirrored)
         options = {"top": top, "method": method, "verify": verify, "expand": expand}
         filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         payload = self._post_json("/api/search", {**query, **options, **filters})
@@ -191,13 +193,14 @@ class Client:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        mirrored: bool = False,
         deadline: float | None = None,
         folder: str | None = None,
         since: str | None = None,
         until: str | None = None,
     ) -> Iterator[RemoteSearchResult]:
         """Yield the results of a search as they come, each surer than the one before: see `Index.search_steps`."""
-        query = self._query(image, box, positives, negatives)
+        query = self._query(image, box, positives, negatives, mirrored=mirrored)
         options = {"top": top, "method": method, "verify": verify, "expand": expand}
         filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         body = json.dumps({**query, **options, **filters}).encode()
@@ -240,10 +243,13 @@ class Client:
         box: Sequence[float] | None,
         positives: Sequence[Example],
         negatives: Sequence[Example],
+        *,
+        mirrored: bool,
     ) -> dict[str, Any]:
         return {
             "views": [self._view(*one) for one in [(image, box), *positives]],
             "negatives": [self._view(*one) for one in negatives],
+            **({"mirrored": True} if mirrored else {}),
         }
 
     def _view(self, image: Source, box: Sequence[float] | None) -> dict[str, Any]:

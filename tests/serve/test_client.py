@@ -38,6 +38,19 @@ def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:
     assert client.repeats(top=1)["objects"][0]["rank"] == 1
 
 
+def test_mirrored_photos_are_told_as_the_index_tells_them(address: str, index: Index) -> None:
+    client, pixels = Client(address, timeout=PATIENCE), index.pixels("first-0.png")[:, ::-1].copy()
+    box = (pixels.shape[1] - BOX[2], BOX[1], pixels.shape[1] - BOX[0], BOX[3])
+    found = client.search(pixels, box, top=10, mirrored=True)
+    own = index.search(pixels, box, top=10, mirrored=True).nonzero()
+    assert [(hit.key, hit.mirrored, hit.inliers) for hit in found] == [
+        (hit.key, hit.mirrored, hit.inliers) for hit in own
+    ]
+    assert any(hit.mirrored for hit in found)
+    assert client.explain(found[0]).keys[-1] == found[0].key
+    assert {hit.mirrored for hit in client.search(pixels, box, top=10)} == {None}
+
+
 def test_a_photo_is_given_by_path_by_bytes_by_pixels_or_as_an_image(address: str, tmp_path: Path) -> None:
     client = Client(address, timeout=PATIENCE)
     shot = planted(5000, 1, (150, 60))

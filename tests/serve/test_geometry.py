@@ -1,5 +1,6 @@
 """Geometry in the service: answers verified in time, or given without, and the points that match."""
 
+import io
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,23 @@ def test_a_whole_photo_of_the_collection_is_looked_for_as_the_index_does(client:
     told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 12, "top": 20}).json()
     answer = index.search("first-0.png", verify=12, top=20).nonzero()
     assert [(one["key"], one["inliers"]) for one in told["results"]] == [(hit.key, hit.inliers) for hit in answer]
+
+
+def test_points_of_a_mirrored_photo_are_those_of_the_photo_as_given(client: httpx.Client, index: Index) -> None:
+    pixels = index.pixels("first-0.png")[:, ::-1].copy()
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    kept = client.post("/api/uploads", content=buffer.getvalue()).json()["upload"]
+    width, (x0, y0, x1, y1) = pixels.shape[1], BOX
+    view = {"upload": kept, "box": [width - x1, y0, width - x0, y1]}
+    told = client.post("/api/geometry", json={"views": [view], "key": "first-0.png", "mirrored": True}).json()
+    points = np.array(told["points"])
+    assert told["verified"]
+    np.testing.assert_allclose(points[:, 0], width - points[:, 2], atol=4)
+    np.testing.assert_allclose(points[:, 1], points[:, 3], atol=4)
+    answer = client.post("/api/search", json={"vectors": [[1.0]], "views": [view], "mirrored": True})
+    assert answer.status_code == 422
+    assert "descriptors cannot be mirrored" in answer.json()["error"]
 
 
 def test_what_the_index_does_by_itself_the_service_does(client: httpx.Client, index: Index) -> None:

@@ -25,6 +25,7 @@ from manifind.reports.text import visible
     default=True,
     help="Ask geometry which photos of the chain it joins, and which points of IMAGE and RESULT match.",
 )
+@click.option("--mirrored", is_flag=True, help="As of the search: RESULT may show the object mirrored.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
 @click.pass_obj
@@ -35,6 +36,7 @@ def explain(
     result: str,
     box: tuple[float, ...] | None,
     verify: bool,
+    mirrored: bool,
     as_json: bool,
     html: Path | None,
 ) -> None:
@@ -44,7 +46,7 @@ def explain(
         record = index.find(result)
         if record is None:
             raise InvalidInputError(f"{result!r} is not a photo of {index.where}; give a key that `search` prints.")
-        hit = index.search(image, box, top=None).hit_of(record.number)
+        hit = index.search(image, box, top=None, mirrored=mirrored).hit_of(record.number)
         if hit is None:
             err.print(
                 f"{visible(record.key)} is not among the photos that a search of so large a collection looks at "
@@ -53,7 +55,8 @@ def explain(
             sys.exit(NOTHING_FOUND)
         chain, points = index.explain(hit), None
         if verify:
-            chain, points = index.confirm(chain, image, box), _matching_points(index, image, box, hit.key)
+            chain = index.confirm(chain, image, box, mirrored=mirrored)
+            points = _matching_points(index, image, box, hit.key, mirrored=mirrored)
         if html is not None:
             write_page(html, chain_page(index, image, box, hit, chain, points))
         if as_json:
@@ -82,10 +85,12 @@ def show_chain(hit: Hit, chain: Chain) -> None:
         out.print(f"  {arrow} {target} {shown_box(link.target.box)}, {link_words(link)}", highlight=False)
 
 
-def _matching_points(index: Index, image: str, box: tuple[float, ...] | None, key: str) -> MatchingPoints | None:
+def _matching_points(
+    index: Index, image: str, box: tuple[float, ...] | None, key: str, *, mirrored: bool
+) -> MatchingPoints | None:
     """Return the points that match in the query and the result; None, after a sentence, where that fails."""
     try:
-        return index.matching_points(image, key, box)
+        return index.matching_points(image, key, box, mirrored=mirrored)
     except (UnreadableImageError, MissingExtraError) as error:
         err.print(f"without geometry: {error}")
         return None

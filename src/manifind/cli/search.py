@@ -81,6 +81,7 @@ MAX_KEPT = 10_000
     show_default=True,
     help="Expand the query by the regions of verified photos, and search once more.",
 )
+@click.option("--mirrored", is_flag=True, help="Look for the mirrored object too: reversed slides, prints, selfies.")
 @click.option(
     "--deadline",
     type=DEADLINE,
@@ -139,6 +140,7 @@ def search(
     verify: int | None,
     no_verify: bool,
     expand: bool,
+    mirrored: bool,
     deadline: float | None,
     folder: str | None,
     since: str | None,
@@ -166,9 +168,16 @@ def search(
                 "give either IMAGE, with --box, --positive and --negative, or --queries with a file of many.",
                 code="image-or-queries",
             )
+        if keep is not None and mirrored:
+            raise InvalidInputError(
+                "--keep stores a search that looks for no mirrored objects; leave --keep or --mirrored out.",
+                code="keep-mirrored",
+            )
         protocol = check_protocol(os.environ, is_terminal=out.is_terminal) if show else None
         index = Index.open(index_path)
         options: dict[str, Any] = {"top": top, "method": method, "verify": 0 if no_verify else verify, "expand": expand}
+        if mirrored:
+            options["mirrored"] = True
         filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
             filters |= {"progress": progress or None, "keep": keep, "show": show or None}
@@ -202,7 +211,8 @@ def search(
             write_page(html, search_page(index, views, result, metadata))
         shown = () if nothing else result
         if parquet is not None:
-            write_results(parquet, (hit_data(hit, metadata) for hit in shown), metadata.columns if metadata else ())
+            columns = metadata.columns if metadata else ()
+            write_results(parquet, (hit_data(hit, metadata) for hit in shown), columns, mirrored=mirrored)
         if report is not None:
             write_report(report, index, views, negatives, {**options, **filters, "top": top}, result, metadata)
         if annotations is not None:
@@ -218,7 +228,8 @@ def search(
             click.echo(json.dumps({**data, "results": []} if nothing else data, indent=2))
         elif as_csv:
             columns = metadata.columns if metadata else ()
-            click.echo(as_csv_text((hit_data(hit, metadata) for hit in shown), columns), nl=False)
+            table = as_csv_text((hit_data(hit, metadata) for hit in shown), columns, mirrored=mirrored)
+            click.echo(table, nl=False)
         else:
             show_hits(result, metadata)
             if protocol is not None and result:
@@ -291,9 +302,10 @@ def hit_lines(result: SearchResult, metadata: Metadata | None = None) -> Iterato
 
 
 def _verdict(hit: Hit) -> str:
-    """Return a hit's grade, with the number of matching points, and whether only query expansion found it."""
+    """Return a hit's grade, its matching points, whether it is mirrored, and whether only query expansion found it."""
     points = "" if hit.inliers is None else f", {counted(hit.inliers, 'point')}"
-    return f"{hit.grade or ''}{points}" + (", by way of others" if hit.expanded else "")
+    mirrored = ", mirrored" if hit.mirrored else ""
+    return f"{hit.grade or ''}{points}{mirrored}" + (", by way of others" if hit.expanded else "")
 
 
 def search_batch(

@@ -103,6 +103,20 @@ def expand_seed(
     return Seed(entries[kept].astype(np.int32), sums[kept].astype(np.float32))
 
 
+def either_seed(a: Seed, b: Seed) -> Seed:
+    """Return the larger of two seeds at each region: y of a query that is one of two.
+
+    Neither query's y is lowered anywhere, so what one of them finds by itself keeps its score at least: all entries of
+    (I − αS)⁻¹ are non-negative.
+    """
+    regions = np.union1d(a.regions, b.regions)
+    values = np.zeros(len(regions), np.float32)
+    values[np.searchsorted(regions, a.regions)] = a.values
+    at = np.searchsorted(regions, b.regions)
+    values[at] = np.maximum(values[at], b.values)
+    return Seed(regions.astype(np.int32), values)
+
+
 def subtract_negatives(seed: Seed, negatives: Seed, weight: float = WEIGHTS.negatives) -> Seed:
     """Return y of a query minus `weight` times y of its negatives.
 

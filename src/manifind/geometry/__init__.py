@@ -9,6 +9,7 @@ The package works on plain arrays. It takes pixels, and knows nothing of graphs 
 
 from manifind.geometry.extraction import KINDS, extract
 from manifind.geometry.features import Features
+from manifind.geometry.mirroring import mirror, mirror_box, mirror_points, mirror_transform
 from manifind.geometry.packing import FEATURE_BYTES, PackedFeatures, pack, unpack
 from manifind.geometry.ransac import RansacConfig
 from manifind.geometry.verification import Instance, Verdict, VerificationConfig, verify, verify_many
@@ -26,6 +27,10 @@ __all__ = [
     "VotedFeatures",
     "VotingConfig",
     "extract",
+    "mirror",
+    "mirror_box",
+    "mirror_points",
+    "mirror_transform",
     "pack",
     "select_by_votes",
     "unpack",

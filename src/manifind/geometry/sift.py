@@ -24,6 +24,12 @@ LOW_CONTRAST = CONTRAST / 2
 MAX_DOUBLED_PIXELS = 200_000
 """Images up to this size are doubled before detection: few of their keypoints are not small."""
 
+CELLS, BINS = 4, 8
+"""Of a descriptor: cells across and down a keypoint's surroundings, and orientations in the histogram of each."""
+MIRRORED = np.arange(DIMENSION).reshape(CELLS, CELLS, BINS)[::-1, :, -np.arange(BINS) % BINS].ravel()
+"""Which coordinate of a descriptor each coordinate of the mirrored one is. Cells lie along the keypoint's orientation:
+the mirror exchanges rows, and an orientation of o relative to the keypoint's becomes -o."""
+
 AllFeatures = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
 """Keypoints (m, 2), sizes, orientations in radians, descriptors (m, 128) and strengths."""
 

@@ -48,6 +48,7 @@ from manifind.index.search.query import (
     photo_of,
     pixels_of,
     record_of,
+    with_mirrored,
 )
 from manifind.index.search.repeats import ObjectClusters, repeats
 from manifind.index.search.results import Hit, SearchResult
@@ -334,6 +335,7 @@ class Index:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        mirrored: bool = False,
         deadline: float | None = None,
         folder: str | None = None,
         since: str | None = None,
@@ -363,6 +365,9 @@ class Index:
             verified at full resolution. Without stored features the photos' files are read, a tenth of a second each.
         expand : bool
             Whether the regions of verified photos expand the query, which is then retrieved and verified once more.
+        mirrored : bool
+            Whether to look for the mirrored object too: in reversed slides, prints, photos by front cameras. Then
+            `Hit.mirrored` says of a verified photo whether it shows the object mirrored.
         deadline : float, optional
             Seconds after which the search returns what it has. `SearchResult.complete` says whether that is all,
             `SearchResult.unchecked` which photos were to be verified next, and `resume_steps` goes on.
@@ -382,6 +387,7 @@ class Index:
             method=method,
             verify=verify,
             expand=expand,
+            mirrored=mirrored,
             deadline=deadline,
             folder=folder,
             since=since,
@@ -401,6 +407,7 @@ class Index:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        mirrored: bool = False,
         deadline: float | None = None,
         folder: str | None = None,
         since: str | None = None,
@@ -414,10 +421,18 @@ class Index:
         """
         seconds = None if deadline is None else check_float(deadline, "deadline", above=0)
         limit, snapshot = Deadline.after(seconds), self._snapshot
-        depth = self._check_options(snapshot, method, verify, expand)
+        depth = self._check_options(snapshot, method, verify, expand=expand, mirrored=mirrored)
         views = [(image, box), *positives]
         query = self._query(
-            snapshot, views, negatives, top=top, method=method, verify=depth, expand=expand, at_once=True
+            snapshot,
+            views,
+            negatives,
+            top=top,
+            method=method,
+            verify=depth,
+            expand=expand,
+            mirrored=mirrored,
+            at_once=True,
         )
         excluded = excluded_images(snapshot, folder, since, until, keys)
         number_images = partial(self._number_images, views, excluded)
@@ -448,6 +463,7 @@ class Index:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        mirrored: bool = False,
         progress: StageProgress | None = None,
     ) -> list[BatchResult]:
         """Search for many queries, whose retrievals share passes over the graph.
@@ -458,20 +474,28 @@ class Index:
         ----------
         queries : sequence of BatchQuery
             Each with a name and its photos and boxes; `index.search.batch.read_queries` reads them from a file.
-        top, method, verify, expand
+        top, method, verify, expand, mirrored
             As for `search`.
         progress : callable, optional
             Called with the stage ("queries", "search"), how much of it is done, and how much there is.
         """
         report = progress or (lambda *_: None)
         snapshot, results, done = self._snapshot, [BatchResult(query, None) for query in queries], 0
-        size, depth = batch_size(snapshot.regions), self._check_options(snapshot, method, verify, expand)
+        size = batch_size(snapshot.regions)
+        depth = self._check_options(snapshot, method, verify, expand=expand, mirrored=mirrored)
+        options: dict[str, Any] = {
+            "top": top,
+            "method": method,
+            "verify": depth,
+            "expand": expand,
+            "mirrored": mirrored,
+        }
         for start in range(0, len(queries), size):
             pipelines = {}
             for place, batch_query in enumerate(queries[start : start + size], start):
                 try:
                     views = batch_query.views
-                    query = self._query(snapshot, views, (), top=top, method=method, verify=depth, expand=expand)
+                    query = self._query(snapshot, views, (), **options)
                     query = replace(query, number_images=partial(self._number_images, views, frozenset()))
                 except (InvalidInputError, UnreadableImageError) as error:
                     results[place] = BatchResult(batch_query, None, error)
@@ -486,11 +510,12 @@ class Index:
                 report("search", done, len(queries))
         return results
 
-    def _check_options(self, snapshot: AnySnapshot, method: str, verify: int | None, expand: object) -> int:
+    def _check_options(self, snapshot: AnySnapshot, method: str, verify: int | None, **flags: object) -> int:
         """Check what a search is asked to do; return how many images it verifies first."""
         check_choice(method, METHODS, "method")
-        if not isinstance(expand, bool):
-            raise InvalidInputError(f"expand is {expand!r}; give True or False.", code="expand")
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise InvalidInputError(f"{name} is {value!r}; give True or False.", code=name)
         return default_depth(snapshot, method, verify, self.config.depth)
 
     def _query(
@@ -503,6 +528,7 @@ class Index:
         method: str,
         verify: int,
         expand: bool,
+        mirrored: bool,
         at_once: bool = False,
     ) -> SearchQuery:
         """Extract a query's region descriptors, and its local features when they are needed, or `at_once` beside."""
@@ -510,12 +536,14 @@ class Index:
         decoded = [[(self.pixels(photo), part) for photo, part in examples] for examples in (views, negatives)]
 
         def local_features() -> list[QueryFeatures]:
-            return [extract_query_features(pixels, part, kind=kind, config=self.config) for pixels, part in decoded[0]]
+            given = [extract_query_features(pixels, part, kind=kind, config=self.config) for pixels, part in decoded[0]]
+            return with_mirrored(given) if mirrored else given
 
         extracting = in_background(local_features) if at_once and verify else local_features
         regions = [[extract_query_view(extractor, pixels, part) for pixels, part in examples] for examples in decoded]
+        in_mirror = [extract_query_view(extractor, *one, mirrored=True) for one in decoded[0]] if mirrored else []
         return SearchQuery(
-            QueryRegions.of(*regions),
+            QueryRegions.of(*regions, mirrored=in_mirror),
             extracting,
             method=method,
             top=top,
@@ -545,7 +573,9 @@ class Index:
             )
         return explain_result(retrieval, record.number)
 
-    def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
+    def confirm(
+        self, chain: Chain, image: Source, box: Sequence[float] | None = None, *, mirrored: bool = False
+    ) -> Chain:
         """Return a chain whose links say whether spatial verification joins their photos.
 
         Photos with stored features are read from their files only where these do not verify.
@@ -556,18 +586,22 @@ class Index:
             What `explain` returned.
         image, box
             What was looked for.
+        mirrored : bool
+            Whether mirrored photos are joined too.
         """
 
         def match(link: Link) -> MatchingPoints | None:
             source, part = (image, box) if link.source.key is None else (link.source.key, link.source.box)
             try:
-                return self.matching_points(source, link.target.key or "", part)
+                return self.matching_points(source, link.target.key or "", part, mirrored=mirrored)
             except (UnreadableImageError, MissingExtraError):
                 return None
 
         return verify_chain(chain, match)
 
-    def matching_points(self, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
+    def matching_points(
+        self, image: Source, other: Source, box: Sequence[float] | None = None, *, mirrored: bool = False
+    ) -> MatchingPoints:
         """Return the keypoints that match between two photos under one transform.
 
         Parameters
@@ -576,8 +610,10 @@ class Index:
             Photos, as for `search`: a query and a result, or two photos of the collection.
         box : (x0, y0, x1, y1), optional
             The object in the first; all of it by default.
+        mirrored : bool
+            Whether the other may show the first mirrored.
         """
-        return matching_points(self._snapshot, image, other, box, self.config)
+        return matching_points(self._snapshot, image, other, box, self.config, mirrored=mirrored)
 
     def repeats(
         self,

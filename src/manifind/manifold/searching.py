@@ -8,7 +8,17 @@ from functools import partial
 
 import numpy as np
 
-from manifind.diffusion import WEIGHTS, Seed, SeedWeights, Solution, Solver, expand_seed, seed, subtract_negatives
+from manifind.diffusion import (
+    WEIGHTS,
+    Seed,
+    SeedWeights,
+    Solution,
+    Solver,
+    either_seed,
+    expand_seed,
+    seed,
+    subtract_negatives,
+)
 from manifind.errors import ConvergenceWarning, NotFittedError
 from manifind.kernels import Neighbours, pooled_solution
 from manifind.kernels.topk import argsort_topk
@@ -33,6 +43,8 @@ class Request:
     """How many of the regions, the last ones, are expansion regions."""
     weights: SeedWeights = WEIGHTS
     """What expansion regions and negatives count."""
+    n_mirrored: int = 0
+    """How many of the regions, the last ones before expansion regions, are of the mirrored query."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +146,22 @@ class Searcher:
         """Return y by the neighbours of the regions of a query, the last of which may be expansion regions."""
         parameters = self.options.parameters
         n_original = len(neighbours.ids) - (0 if request is None else request.n_expansion_regions)
-        y = seed(neighbours.rows(slice(n_original)), parameters.query_k, parameters.gamma, parameters.seeding)
+        y = self._original_seed(neighbours.rows(slice(n_original)), request)
         if request is None or not request.n_expansion_regions:
             return y
         expansion = neighbours.rows(slice(n_original, None)), request.regions[n_original:]
         return expand_seed(y, *expansion, parameters.gamma, request.weights.expansion)
+
+    def _original_seed(self, neighbours: Neighbours, request: Request | None) -> Seed:
+        """Return y without expansion regions."""
+        parameters = self.options.parameters
+        limits = parameters.query_k, parameters.gamma, parameters.seeding
+        if request is None or not request.n_mirrored:
+            return seed(neighbours, *limits)
+        given = len(neighbours.ids) - request.n_mirrored
+        return either_seed(
+            seed(neighbours.rows(slice(given)), *limits), seed(neighbours.rows(slice(given, None)), *limits)
+        )
 
     def _search_neighbours(
         self, subgraph: Subgraph, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None]

@@ -13,7 +13,9 @@ ROWS = 16_384
 """Regions that are written at once."""
 
 
-def write_results(file: Path, results: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+def write_results(
+    file: Path, results: Iterable[Mapping[str, Any]], columns: Sequence[str] = (), *, mirrored: bool = False
+) -> None:
     """Write results as `hit_data` returned them, with the columns of a catalogue under ``metadata``."""
     pa, pq = _pyarrow()
     box = ("x0", "y0", "x1", "y1")
@@ -31,6 +33,7 @@ def write_results(file: Path, results: Iterable[Mapping[str, Any]], columns: Seq
             ("outline", pa.list_(pa.list_(pa.float64()))),
             ("part", pa.list_(pa.list_(pa.float64()))),
             ("duplicates", pa.list_(pa.string())),
+            *([("mirrored", pa.bool_())] if mirrored else []),
             *([("metadata", pa.struct([(name, pa.string()) for name in columns]))] if columns else []),
         ]
     )

@@ -23,6 +23,8 @@ from manifind.version import VERSION
 BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
 COLUMNS = (*BEFORE, "is_match", "verified", "grade", "inliers", "expanded", "outline", "part", "duplicates")
 """Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
+MIRRORED = "mirrored"
+"""A further column, where mirrored objects were searched for."""
 
 # -- plain data -------------------------------------------------------------------------------------------------------
 
@@ -42,7 +44,9 @@ def result_data(query: Mapping[str, Any], result: SearchResult, metadata: Metada
 
 def hit_data(hit: Hit, metadata: Metadata | None = None) -> dict[str, Any]:
     """Return a hit as JSON has it, with what a catalogue says of its photo."""
-    joined = {} if metadata is None else {"metadata": metadata.of((hit.key, *hit.duplicates))}
+    joined: dict[str, Any] = {} if metadata is None else {"metadata": metadata.of((hit.key, *hit.duplicates))}
+    if hit.query.n_mirrored:
+        joined[MIRRORED] = hit.mirrored
     return {
         "rank": hit.rank,
         "key": hit.key,
@@ -90,6 +94,7 @@ def points_data(found: MatchingPoints) -> dict[str, Any]:
         "inliers": found.inliers,
         "transform": None if found.transform is None else found.transform.tolist(),
         "points": pairs.tolist(),
+        **({} if found.mirrored is None else {MIRRORED: found.mirrored}),
     }
 
 
@@ -100,12 +105,12 @@ def _place_data(place: Place) -> dict[str, Any]:
 # -- a table ----------------------------------------------------------------------------------------------------------
 
 
-def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
+def table_rows(results: Iterable[Mapping[str, Any]], *, mirrored: bool = False) -> Iterator[list[Any]]:
     """Yield the rows of a table, the names of the columns first; `results` are what `hit_data` returned.
 
-    Keys are written so that no spreadsheet runs them.
+    Keys are written so that no spreadsheet runs them. `mirrored` says whether mirrored objects were searched for.
     """
-    yield list(COLUMNS)
+    yield [*COLUMNS, *([MIRRORED] if mirrored else [])]
     for one in results:
         box = one["box"] or [""] * 4
         share = one["regions"][0]["share"] if one["regions"] else ""
@@ -115,17 +120,18 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
         outline, part = (_corners_text(one[name]) for name in ("outline", "part"))
         also = cell("; ".join(one["duplicates"]))
         words = [one["grade"] or "", inliers, later, outline, part, also]
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, *words]
+        turned = [yes_or_no(one[MIRRORED])] if mirrored else []
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, *words, *turned]
 
 
 def _corners_text(outline: Sequence[Sequence[float]] | None) -> str:
     return " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in outline or ())  # never -0
 
 
-def as_csv(results: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+def as_csv(results: Iterable[Mapping[str, Any]], columns: Sequence[str] = (), *, mirrored: bool = False) -> str:
     """Return a table of results as CSV, with columns of a catalogue after its own."""
     found = list(results)
-    header, *rows = table_rows(found)
+    header, *rows = table_rows(found, mirrored=mirrored)
     names = [cell(name if name not in header else f"metadata {name}") for name in columns]
     joined = (
         [*row, *(cell(one["metadata"].get(name, "")) for name in columns)] for row, one in zip(rows, found, strict=True)

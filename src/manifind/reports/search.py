@@ -10,6 +10,7 @@ from manifind.reports.metadata import Metadata
 from manifind.reports.registration import overlay, side_by_side
 from manifind.reports.results import (
     COLUMNS,
+    MIRRORED,
     chain_pictures,
     hit_data,
     hit_pictures,
@@ -95,7 +96,9 @@ def chain_page(
 def geometry_words(points: MatchingPoints) -> str:
     """Say what geometry says of two photos."""
     if points.verified:
-        return f"{counted(points.inliers, 'point')} of the query were found again in it, in the same arrangement."
+        mirrored = ", mirrored" if points.mirrored else ""
+        found = f"{counted(points.inliers, 'point')} of the query were found again in it"
+        return f"{found}, in the same arrangement{mirrored}."
     if points.verified is None:
         return "The query has too little texture for geometry to say anything."
     return "Too few points of the query were found again in it, in the same arrangement: reached by likeness alone."
@@ -124,10 +127,11 @@ def batch_csv(results: Sequence[BatchResult]) -> str:
 
 
 def _rows(results: Sequence[BatchResult]) -> Iterator[list[Any]]:
-    yield ["query", *COLUMNS]
+    mirrored = any(one.result is not None and one.result.mirrored for one in results)
+    yield ["query", *COLUMNS, *([MIRRORED] if mirrored else [])]
     for one in results:
         if one.result is not None:
-            _, *found = table_rows(map(hit_data, one.result))
+            _, *found = table_rows(map(hit_data, one.result), mirrored=mirrored)
             yield from ([cell(one.query.name), *row] for row in found)
 
 

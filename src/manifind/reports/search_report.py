@@ -54,6 +54,7 @@ OPTIONS: dict[str, type] = {
     "method": str,
     "verify": int,
     "expand": bool,
+    "mirrored": bool,
     "folder": str,
     "since": str,
     "until": str,
@@ -189,7 +190,8 @@ def _compare(n_matches: object, reported: Sequence[Any], result: SearchResult, f
         found.differences.append(f"{len(reported)} photos were found; {len(result)} are found now")
     for before, hit in zip(reported, result, strict=False):
         now = json.loads(json.dumps(hit_data(hit)))
-        differing = [name for name in ("key", "is_match", "verified", "grade") if before.get(name) != now[name]]
+        names = ("key", "is_match", "verified", "grade", *(("mirrored",) if result.mirrored else ()))
+        differing = [name for name in names if before.get(name) != now[name]]
         if not _near(before.get("score"), now["score"], SCORE_TOLERANCE * abs(hit.score)):
             differing.append("score")
         if not _near_box(before.get("box"), now["box"]):

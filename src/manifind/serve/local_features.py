@@ -11,7 +11,7 @@ from manifind.geometry import Features
 from manifind.index import MatchingPoints, SearchConfig
 from manifind.index.search.explain import match_views, match_views_full_resolution
 from manifind.index.search.image_features import feature_kind
-from manifind.index.search.query import QueryFeatures, extract_query_features
+from manifind.index.search.query import QueryFeatures, extract_query_features, with_mirrored
 from manifind.index.storage.local_features import COARSE_FEATURES, extract_image_features
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.serve.errors import ServiceError
@@ -97,12 +97,19 @@ class LocalFeatures:
         return await self.pool.submit(1, measured)
 
     async def matching_points(
-        self, snapshot: AnySnapshot, views: Sequence[ViewRequest], key: str, config: SearchConfig
+        self,
+        snapshot: AnySnapshot,
+        views: Sequence[ViewRequest],
+        key: str,
+        config: SearchConfig,
+        *,
+        mirrored: bool = False,
     ) -> MatchingPoints:
         """Return the points that match in a photo and in the view of the query that matches most surely."""
         try:
             photo = await self._of_photo(snapshot, key)
-            queries = [await self._of_view(snapshot, view, config) for view in views]
+            given = [await self._of_view(snapshot, view, config) for view in views]
+            queries = with_mirrored(given) if mirrored else given
         except MissingExtraError as missing:
             raise ServiceError(422, f"{missing}.") from None
 

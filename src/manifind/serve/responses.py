@@ -58,6 +58,9 @@ class ResultResponse(PhotoResponse):
     inliers: int | None = Field(description="Keypoints that agree on the transform, of the object or of the part.")
     other_outlines: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
     expanded: bool = Field(description="True if only query expansion found this photo.")
+    mirrored: bool | None = Field(
+        default=None, description="Whether a verified photo shows it mirrored, where the search asked for that."
+    )
     duplicates: list[str] = Field(description="Keys of files that are byte for byte the same.")
     regions: list[RegionResponse] = Field(description="The regions with the largest shares, best first.")
     date: str | None = Field(default=None, description="When it was taken, where the search asked by date.")
@@ -205,6 +208,7 @@ class GeometryResponse(ResponseModel):
         description="Takes x, y, 1 of the view's photo to x, y, 1, up to a factor."
     )
     points: list[list[float]] = Field(description="x and y in the view's photo, x and y in the other.")
+    mirrored: bool | None = Field(default=None, description="Whether the transform mirrors, where that was asked.")
 
     @classmethod
     def of(cls, points: MatchingPoints) -> Self:

@@ -19,6 +19,7 @@ SHORT_VIEW = (
 )
 VERIFY = "How many of the first photos to verify by local features; without it, what the index does by itself."
 EXPAND = "Let regions of verified photos expand the query, which is then searched once more."
+MIRRORED = "Look for the mirrored object too: in reversed slides, prints, photos by front cameras."
 DEADLINE = "Seconds after which the result so far is returned; the service sets its own, and a highest one."
 DEFAULT_TOP, MAX_TOP = 20, 1000
 LONGEST_KEY = 4096
@@ -88,6 +89,7 @@ class SearchRequest(Strict):
     top: int = Field(default=DEFAULT_TOP, ge=1, le=MAX_TOP)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
     expand: bool = Field(default=True, description=EXPAND)
+    mirrored: bool = Field(default=False, description=MIRRORED)
     deadline: Annotated[Finite, Field(gt=0)] | None = Field(default=None, description=DEADLINE)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(
@@ -105,6 +107,8 @@ class SearchRequest(Strict):
     def _something(self) -> Self:
         if not self.views and not self.vectors:
             raise ValueError("the query is empty; give at least one view, or vectors")
+        if self.mirrored and self.vectors:
+            raise ValueError("descriptors cannot be mirrored; give views, or mirrored=false")
         return self
 
 
@@ -115,10 +119,12 @@ class ExplainRequest(Strict):
     negatives: list[ViewRequest] = Field(default=[], max_length=64)
     vectors: list[list[Finite]] | None = Field(default=None, max_length=4096)
     key: str = Field(max_length=LONGEST_KEY)
+    mirrored: bool = Field(default=False, description="As of the search.")
 
     def search(self) -> SearchRequest:
         """Return the search that it is about."""
-        return SearchRequest(views=self.views, negatives=self.negatives, vectors=self.vectors, verify=0)
+        examples = {"views": self.views, "negatives": self.negatives, "vectors": self.vectors}
+        return SearchRequest(**examples, verify=0, mirrored=self.mirrored)
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -131,6 +137,7 @@ class GeometryRequest(Strict):
 
     views: list[ViewRequest] = Field(min_length=1, max_length=8)
     key: str = Field(max_length=LONGEST_KEY)
+    mirrored: bool = Field(default=False, description="Whether the photo may show the object mirrored.")
 
 
 Key = Annotated[str, Field(max_length=LONGEST_KEY)]

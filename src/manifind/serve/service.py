@@ -34,7 +34,7 @@ from manifind.index import (
 )
 from manifind.index.search.confidence import null_similarity
 from manifind.index.search.pipeline import Pipeline, Retrieve, resume_steps, search_steps
-from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery
+from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery, with_mirrored
 from manifind.index.search.repeats import repeats, verify_clusters
 from manifind.index.search.verification import default_depth
 from manifind.index.storage.catalogue import ImageRecord
@@ -371,7 +371,7 @@ class Service:
         self.photo_store.record(snapshot, request.key)
         with self._admission.acquire():
             points = await self.resources.local_features.matching_points(
-                snapshot, request.views, request.key, self.config
+                snapshot, request.views, request.key, self.config, mirrored=request.mirrored
             )
         return GeometryResponse.of(points)
 
@@ -422,8 +422,9 @@ class Service:
     ) -> SearchQuery:
         given = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
         views = await asyncio.gather(*(self._view(snapshot, view) for view in (*request.views, *request.negatives)))
+        mirrored = [await self._view(snapshot, view, mirrored=True) for view in request.views if request.mirrored]
         positives, negatives = [*given, *views[: len(request.views)]], views[len(request.views) :]
-        if sum(len(view.vectors) for view in (*positives, *negatives)) > self.settings.most_regions:
+        if sum(len(view.vectors) for view in (*positives, *mirrored, *negatives)) > self.settings.most_regions:
             raise ServiceError(422, f"The query has more than {self.settings.most_regions} regions; give fewer boxes.")
         own, rejected = (
             {key for view in some if (key := self._key_of(snapshot, view)) is not None}
@@ -436,7 +437,7 @@ class Service:
             return own_images, rejected_images | outside
 
         return SearchQuery(
-            QueryRegions.of(positives, negatives),
+            QueryRegions.of(positives, negatives, mirrored=mirrored),
             local_features.result,
             method=request.method,
             top=request.top,
@@ -451,14 +452,15 @@ class Service:
     ) -> tuple[QueryFeatures, ...]:
         if not verify:
             return ()
-        return await self.resources.local_features.of_views(snapshot, request.views, self.config)
+        views = await self.resources.local_features.of_views(snapshot, request.views, self.config)
+        return tuple(with_mirrored(views)) if request.mirrored else views
 
-    async def _view(self, snapshot: AnySnapshot, one: ViewRequest) -> QueryView:
-        """Return the region descriptors of a view."""
-        if one.key is not None and one.box is None:
+    async def _view(self, snapshot: AnySnapshot, one: ViewRequest, *, mirrored: bool = False) -> QueryView:
+        """Return the region descriptors of a view, or of the mirrored one."""
+        if one.key is not None and one.box is None and not mirrored:
             return stored_query_view(snapshot, self.photo_store.record(snapshot, one.key))
         name = self.photo_store.content(snapshot, one)[0]
-        cached = snapshot.manifest.extractor.sha256, name, None if one.box is None else tuple(one.box)
+        cached = snapshot.manifest.extractor.sha256, name, None if one.box is None else tuple(one.box), mirrored
         known = self._views.get(cached)
         if known is not None:
             return known
@@ -467,7 +469,7 @@ class Service:
 
         def extracted() -> QueryView:
             with self.metrics.stage("describe"):
-                return extract_query_view(self._extractor(snapshot), photo.pixels, one.box)
+                return extract_query_view(self._extractor(snapshot), photo.pixels, one.box, mirrored=mirrored)
 
         made = await self._extraction.submit(1, extracted)
         self._views.put(cached, made, made.vectors.nbytes + made.boxes.nbytes)

@@ -48,7 +48,7 @@ def measure_confidence(
     if retrieval.method != "regional":
         return None
     config = config or CutoffConfig()
-    snapshot, query = retrieval.snapshot, retrieval.query.vectors
+    snapshot, queries = retrieval.snapshot, retrieval.query.orientations
     images, scores = retrieval.ranking.images, retrieval.ranking.scores
     others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
     best: list[FloatArray] = [
@@ -56,8 +56,11 @@ def measure_confidence(
         for image in images[others[: config.compared_images]]
     ]
     # Images and queries of one region (descriptors of the user's own) have no more pairs.
-    pairs = min([config.pairs, len(query), *(len(regions) for regions in best)])
-    similarity = max((resemblance(query, regions, pairs, config.duplicate_similarity) for regions in best), default=0.0)
+    pairs = min([config.pairs, len(queries[0]), *(len(regions) for regions in best)])
+    similarity = max(
+        (resemblance(query, regions, pairs, config.duplicate_similarity) for regions in best for query in queries),
+        default=0.0,
+    )
     null = null_similarity(snapshot, config)
     if pairs == config.pairs:
         null *= config.pair_null_ratio * collection_size_factor(snapshot.photos, config)

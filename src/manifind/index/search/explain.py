@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInputError, MissingExtraError, UnreadableImageError
-from manifind.geometry import Features, verify
+from manifind.geometry import Features, mirror_points, mirror_transform, verify
 from manifind.index.config import SearchConfig
 from manifind.index.search.image_features import (
     extract_full_resolution,
@@ -34,7 +34,9 @@ from manifind.index.search.query import (
     pixels_of,
     record_of,
     rounded_box,
+    view_numbers,
     whole_box,
+    with_mirrored,
 )
 from manifind.index.search.retrieval import Retrieval
 from manifind.index.search.verification import sureness
@@ -60,14 +62,15 @@ class MatchingPoints:
     """How many of the points lie at distinct places."""
     view: int = 0
     """Which of the query's views it is."""
+    mirrored: bool | None = None
+    """Whether the transform mirrors; None where a mirrored object was not looked for."""
 
 
 def match_views(
     views: Sequence[QueryFeatures], photo: Features | None, config: SearchConfig | None = None
 ) -> MatchingPoints:
     """Return the points that match between an image and the view of a query that matches most surely."""
-    found = [_match(view, photo, number, config or SearchConfig()) for number, view in enumerate(views)]
-    return max(found, key=lambda one: sureness(one.verified, one.inliers))
+    return _surest([(view, photo) for view in views], config or SearchConfig())
 
 
 def match_views_full_resolution(
@@ -82,8 +85,7 @@ def match_views_full_resolution(
         view.features.low_contrast: extract_full_resolution(file, view.features, config.full_resolution)
         for view in views
     }
-    found = [_match(view, of_contrast[view.features.low_contrast], i, config) for i, view in enumerate(views)]
-    best = max(found, key=lambda one: sureness(one.verified, one.inliers))
+    best = _surest([(view, of_contrast[view.features.low_contrast]) for view in views], config)
     return best if best.verified else None
 
 
@@ -93,6 +95,8 @@ def matching_points(
     other: Source,
     box: Sequence[float] | None = None,
     config: SearchConfig | None = None,
+    *,
+    mirrored: bool = False,
 ) -> MatchingPoints:
     """Return the points that match between two photos; see `Index.matching_points`.
 
@@ -104,14 +108,27 @@ def matching_points(
     photo = None if record is None else read_features(load_or_locate_features(snapshot, [record])[0])
     if photo is None:
         photo = extract_image_features(pixels_of(snapshot, other), replace(COARSE_FEATURES, kind=kind))
-    points = match_views([_stored_or_extracted(snapshot, image, box, config)], photo, config)
+    view = _stored_or_extracted(snapshot, image, box, config)
+    points = match_views(with_mirrored([view]) if mirrored else [view], photo, config)
     if record is None or points.verified is not False or unchanged_file(snapshot, record) is None:
         return points
     try:
-        query = extract_query_features(pixels_of(snapshot, image), box, kind=kind, config=config)
-        return match_views_full_resolution(snapshot, [query], record, config) or points
+        view = extract_query_features(pixels_of(snapshot, image), box, kind=kind, config=config)
+        views = with_mirrored([view]) if mirrored else [view]
+        return match_views_full_resolution(snapshot, views, record, config) or points
     except (UnreadableImageError, MissingExtraError):
         return points
+
+
+def _surest(pairs: Sequence[tuple[QueryFeatures, Features | None]], config: SearchConfig) -> MatchingPoints:
+    """Return the points that match in the surest pair of a view and the features of an image."""
+    views = [view for view, _ in pairs]
+    found = [
+        _match(view, photo, number, config) for (view, photo), number in zip(pairs, view_numbers(views), strict=True)
+    ]
+    best = max(range(len(found)), key=lambda one: sureness(found[one].verified, found[one].inliers))
+    both_ways = any(view.mirrored for view in views)
+    return replace(found[best], mirrored=views[best].mirrored) if both_ways else found[best]
 
 
 def _match(query: QueryFeatures, photo: Features | None, view: int, config: SearchConfig) -> MatchingPoints:
@@ -123,8 +140,11 @@ def _match(query: QueryFeatures, photo: Features | None, view: int, config: Sear
         return MatchingPoints(verdict.verified, none, none, None, 0, view)
     surest = verdict.instances[0]
     a, b = surest.matches.T
-    pairs = query.features.keypoints[a], photo.keypoints[b]
-    return MatchingPoints(verdict.verified, *pairs, surest.transform, surest.inliers, view)
+    points, transform = query.features.keypoints[a], surest.transform
+    if query.mirrored:
+        width = query.features.width
+        points, transform = mirror_points(points, width), mirror_transform(transform, width)
+    return MatchingPoints(verdict.verified, points, photo.keypoints[b], transform, surest.inliers, view)
 
 
 def _stored_or_extracted(

@@ -29,6 +29,7 @@ def result_html(result: "SearchResult") -> str:
 def _figure(result: "SearchResult", hit: "Hit") -> str:
     words = f"<b>{hit.rank}</b> <bdi>{escape(hit.key)}</bdi><br>{hit.score:.4f}"
     words += f", {hit.grade}" if hit.grade is not None else ""
+    words += ", mirrored" if hit.mirrored else ""
     faint = ";opacity:.5" if hit.is_match is False else ""
     return (
         f'<figure style="margin:4px;width:{SIDE}px{faint}">{_drawn(result, hit)}'

@@ -22,7 +22,7 @@ from PIL import Image
 from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.features import RegionExtractor
-from manifind.geometry import Features, extract
+from manifind.geometry import Features, extract, mirror, mirror_box
 from manifind.index.config import SearchConfig
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES
@@ -89,21 +89,48 @@ class QueryRegions:
     """(m,): which region of the collection each is, -1 if none."""
     negatives: FloatArray | None = None
     """(r, d): the regions of the negative examples."""
+    n_mirrored: int = 0
+    """How many of the regions, the last ones before expansion regions, are of mirrored photos: some where mirrored
+    objects are searched for."""
 
     @classmethod
-    def of(cls, views: Sequence[QueryView], negatives: Sequence[QueryView] = ()) -> Self:
-        """Make one query of several views of an object, and of views of what it is not."""
+    def of(
+        cls,
+        views: Sequence[QueryView],
+        negatives: Sequence[QueryView] = (),
+        *,
+        mirrored: Sequence[QueryView] = (),
+    ) -> Self:
+        """Make one query of several views of an object, and of views of what it is not.
+
+        `mirrored` are the same views of the mirrored photos, with boxes in the photos as they were given.
+        """
         if not views:
             raise InvalidInputError(
                 "the query has no photo; give at least one that shows the object.", code="query-without-photo"
             )
+        both = [*views, *mirrored]
+        numbers = np.array([*range(len(views)), *range(len(mirrored))], np.int32)
         return cls(
-            np.concatenate([view.vectors for view in views]),
-            np.concatenate([view.boxes for view in views]),
-            np.repeat(np.arange(len(views), dtype=np.int32), [len(view.vectors) for view in views]),
-            np.concatenate([np.full(len(v.vectors), -1, np.int32) if v.rows is None else v.rows for v in views]),
+            np.concatenate([view.vectors for view in both]),
+            np.concatenate([view.boxes for view in both]),
+            np.repeat(numbers, [len(view.vectors) for view in both]),
+            np.concatenate([np.full(len(v.vectors), -1, np.int32) if v.rows is None else v.rows for v in both]),
             np.concatenate([view.vectors for view in negatives]) if negatives else None,
+            sum(len(view.vectors) for view in mirrored),
         )
+
+    @property
+    def orientations(self) -> list[FloatArray]:
+        """The regions without those of mirrored photos, and without those of photos as given, where it has both.
+
+        Expansion regions are in either.
+        """
+        if not self.n_mirrored:
+            return [self.vectors]
+        end = len(self.vectors) - self.n_expansion_regions
+        start = end - self.n_mirrored
+        return [np.delete(self.vectors, slice(start, end), axis=0), self.vectors[start:]]
 
     @property
     def n_expansion_regions(self) -> int:
@@ -128,11 +155,29 @@ class QueryFeatures(NamedTuple):
     features: Features
     box: Box | None
     """The object in the view's photo; None is all of it."""
+    mirrored: bool = False
+    """Whether features and box are those of the mirrored photo."""
 
     @property
     def is_part(self) -> bool:
         """Whether the object is a part of its photo."""
         return self.features.is_part(self.box)
+
+    def mirror(self) -> "QueryFeatures":
+        """Return the view in the mirrored photo."""
+        box = None if self.box is None else mirror_box(self.box, self.features.width)
+        return QueryFeatures(mirror(self.features), box, not self.mirrored)
+
+
+def with_mirrored(views: Sequence[QueryFeatures]) -> list[QueryFeatures]:
+    """Return the views of a query, and the mirrored ones after them."""
+    return [*views, *(view.mirror() for view in views)]
+
+
+def view_numbers(views: Sequence[QueryFeatures]) -> list[int]:
+    """Return the number of the photo that each view is of: mirrored views follow the others in the same order."""
+    given = sum(not view.mirrored for view in views)
+    return [number - given if view.mirrored else number for number, view in enumerate(views)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,12 +206,23 @@ class SearchQuery:
 
 
 def extract_query_view(
-    extractor: RegionExtractor, pixels: npt.NDArray[np.uint8], box: Sequence[float] | None
+    extractor: RegionExtractor,
+    pixels: npt.NDArray[np.uint8],
+    box: Sequence[float] | None,
+    *,
+    mirrored: bool = False,
 ) -> QueryView:
-    """Extract the region descriptors of a part of a photo from all pixels of the photo."""
+    """Extract the region descriptors of a part of a photo from all pixels of the photo.
+
+    Those of the mirrored photo have boxes in the photo as it was given.
+    """
     x0, y0, x1, y1 = whole_box(box, pixels.shape[1], pixels.shape[0])
-    regions = extractor.extract(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
-    return QueryView(regions.vectors, regions.boxes + np.array([x0, y0, x0, y0], np.float32))
+    part = pixels[y0:y1, x0:x1]
+    regions = extractor.extract(np.ascontiguousarray(part[:, ::-1] if mirrored else part))
+    boxes = regions.boxes
+    if mirrored:
+        boxes = np.stack([x1 - x0 - boxes[:, 2], boxes[:, 1], x1 - x0 - boxes[:, 0], boxes[:, 3]], axis=1)
+    return QueryView(regions.vectors, boxes + np.array([x0, y0, x0, y0], np.float32))
 
 
 def stored_query_view(snapshot: AnySnapshot, record: ImageRecord) -> QueryView:

@@ -79,6 +79,8 @@ class Match:
     """The outlines of the object's further instances in the image."""
     expanded: bool = False
     """True if only query expansion found this image."""
+    mirrored: bool | None = None
+    """Whether a verified image shows the object mirrored; None where mirrored objects were not searched for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,6 +356,11 @@ class SearchResult(Sequence[Hit]):
         return self.retrieval.method
 
     @property
+    def mirrored(self) -> bool:
+        """Whether mirrored objects were searched for too."""
+        return self.original.query.n_mirrored > 0
+
+    @property
     def generation(self) -> int:
         """The number of the snapshot that was searched."""
         return self.retrieval.snapshot.number
@@ -473,6 +480,7 @@ class SearchResult(Sequence[Hit]):
             inliers=known.inliers,
             other_outlines=known.other_outlines,
             expanded=self.unexpanded is not None and image not in self.unexpanded.verifications,
+            mirrored=known.mirrored,
         )
 
     def _object_box(self, image: int, known: Verification) -> Box | None:

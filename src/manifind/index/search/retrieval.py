@@ -172,7 +172,14 @@ def _rank(
     if method == "regional":
         large = len(snapshot.catalogue) > 2 * config.shortlist_size and not snapshot.manifold.is_ready("local")
         requests = [
-            Request(query.vectors, query.negatives, query.rows, query.n_expansion_regions, config.seed_weights)
+            Request(
+                query.vectors,
+                query.negatives,
+                query.rows,
+                query.n_expansion_regions,
+                config.seed_weights,
+                query.n_mirrored,
+            )
             for query in queries
         ]
         return answer(snapshot.manifold, requests, top, shortlist=config.shortlist_size if large else None)

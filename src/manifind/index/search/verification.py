@@ -27,6 +27,9 @@ from manifind.geometry import (
     Verdict,
     VotedFeatures,
     VotingConfig,
+    mirror_box,
+    mirror_points,
+    mirror_transform,
     pack,
     select_by_votes,
     verify_many,
@@ -41,7 +44,7 @@ from manifind.index.search.image_features import (
     read_features,
     unchanged_file,
 )
-from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, rounded_box
+from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, rounded_box, view_numbers
 from manifind.index.storage.local_features import StoredLocalFeatures
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.kernels.threads import thread_count
@@ -110,6 +113,8 @@ class Verification:
     """Whether all features of the image's file were matched."""
     geometry: MatchedGeometry | None = field(default=None, repr=False, compare=False)
     """How the object lies in a verified image, where the query is a box."""
+    mirrored: bool | None = None
+    """Whether the mirrored query is the surer; None where mirrored objects are not searched for."""
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
@@ -142,10 +147,11 @@ def verify_sources(
     `TimeoutError` is raised where the deadline has passed.
     """
     config = config or SearchConfig()
+    both_ways = any(view.mirrored for view in views)
     by_view = []
-    for number, view in enumerate(views):
+    for number, view in zip(view_numbers(views), views, strict=True):
         verifications = _verify_view(view, sources, config, deadline)
-        by_view.append([_with_view(verification, number) for verification in verifications])
+        by_view.append([_with_view(one, view, number, both_ways=both_ways) for one in verifications])
     return [
         max(of_image, key=lambda one: sureness(one.verified, one.inliers, one.consensus))
         for of_image in zip(*by_view, strict=True)
@@ -236,9 +242,39 @@ def sureness(verified: bool | None, inliers: int, consensus: int = 0) -> tuple[b
     return verified is True, inliers, verified is not None, consensus
 
 
-def _with_view(verification: Verification, number: int) -> Verification:
-    geometry = verification.geometry
-    return verification if geometry is None else replace(verification, geometry=geometry._replace(view=number))
+def _with_view(one: Verification, view: QueryFeatures, number: int, *, both_ways: bool) -> Verification:
+    """Return a verification that says which view it is by, in pixels of the query's photo as it was given."""
+    geometry = None if one.geometry is None else one.geometry._replace(view=number)
+    if not both_ways:
+        return one if geometry is None else replace(one, geometry=geometry)
+    if not view.mirrored:
+        return replace(one, geometry=geometry, mirrored=False)
+    if geometry is not None:
+        width = view.features.width
+        geometry = geometry._replace(
+            box=mirror_box(geometry.box, width),
+            transform=mirror_transform(geometry.transform, width),
+            inliers=mirror_points(geometry.inliers, width),
+        )
+    # What an image is graded by stays in the mirrored photo, whose outlines run clockwise.
+    return replace(
+        one,
+        geometry=geometry,
+        mirrored=True,
+        outline=_mirror_outline(one.outline),
+        part=_mirror_outline(one.part),
+        other_outlines=tuple(_mirror_corners(outline) for outline in one.other_outlines),
+    )
+
+
+def _mirror_outline(outline: Outline | None) -> Outline | None:
+    return None if outline is None else _mirror_corners(outline)
+
+
+def _mirror_corners(outline: Outline) -> Outline:
+    """Return where the corners of a box are, of where those of the mirrored box are."""
+    a, b, c, d = outline
+    return b, a, d, c
 
 
 # -- a ranking --------------------------------------------------------------------------------------------------------

@@ -64,9 +64,10 @@ export async function* searchSteps(views, negatives, method, top, signal, within
   }
 }
 
-export const explain = (views, negatives, key, signal) => json("/api/explain", sent({ views, negatives, key }, signal));
+export const explain = (views, negatives, key, signal, mirrored = false) =>
+  json("/api/explain", sent({ views, negatives, key, mirrored }, signal));
 
-export const geometry = (views, key, signal) => json("/api/geometry", sent({ views, key }, signal));
+export const geometry = (views, key, signal, mirrored = false) => json("/api/geometry", sent({ views, key, mirrored }, signal));
 
 export const upload = (file) =>
   json("/api/uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });

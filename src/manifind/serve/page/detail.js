@@ -63,16 +63,16 @@ export class Detail {
     this.answer = null;
     this.fill(h("p", { class: "loading" }, "Following the chain …"));
     try {
-      const answer = await api.explain(state.views, state.negatives, key, abort.signal);
+      const answer = await api.explain(state.views, state.negatives, key, abort.signal, state.mirrored);
       const all = await Promise.all(sources(state.views).map(async (one) => ({ ...one, ...(await this.page.about(one)) })));
       const stops = await Promise.all(answer.links.map((link) => this.page.about({ key: link.target.key })));
       if (abort.signal.aborted) return;
       this.answer = answer;
       const about = (view) => all.find((one) => sameSource(one, view));
       this.fill(this.beside(all, answer), facts(answer),
-        matches(state.views, about, answer, abort.signal, (outline) => this.outline(answer, outline)),
+        matches(state.views, about, answer, abort.signal, (outline) => this.outline(answer, outline), state.mirrored),
         this.why(all, answer, stops));
-      confirm(answer.links, state.views, this.dialog.querySelectorAll(".chain .arrow"), abort.signal);
+      confirm(answer.links, state.views, this.dialog.querySelectorAll(".chain .arrow"), abort.signal, state.mirrored);
       say(`${key}: rank ${answer.rank}, found in ${counted(answer.links.length, "step")}.`);
     } catch (error) {
       if (error.name === "AbortError") return;

@@ -35,11 +35,12 @@ export function chips(page, state) {
     state.since ? `from ${state.since}` : null,
     state.until ? `to ${state.until}` : null,
     state.sort === "date" ? "by date" : null,
+    state.mirrored ? "mirrored too" : null,
   ].filter(Boolean);
   if (!said.length) return null;
   return h("p", { class: "chips" }, said.map((words) => h("span", { class: "chip" }, words)),
     h("button", { type: "button", onclick: () => page.go(
-      { below: "", since: "", until: "", sort: "score", method: "regional", compare: false }, { replace: isFiltered(state) }) }, isFiltered(state) ? "Show all" : `Back to ${METHODS.regional}`));
+      { below: "", since: "", until: "", sort: "score", method: "regional", compare: false, mirrored: false }, { replace: isFiltered(state) }) }, isFiltered(state) ? "Show all" : `Back to ${METHODS.regional}`));
 }
 
 // The collection has changed, and maybe its folders.

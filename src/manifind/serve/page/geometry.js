@@ -8,10 +8,10 @@ const GAP = 0.03; // between two photos side by side, in parts of their height
 const VIEWS = 8; // of a query, that the service compares at once
 
 // A section that fills itself when the service has answered; `outlined` is told where the object is, if it is there.
-export function matches(views, about, result, signal, outlined) {
+export function matches(views, about, result, signal, outlined, mirrored) {
   const section = h("section", { class: "matches", "aria-label": "Matching points" },
     h("h3", {}, "Is it this very thing?"), h("p", { class: "quiet" }, "Looking for matching points …"));
-  api.geometry(views.slice(0, VIEWS), result.key, signal).then((found) => {
+  api.geometry(views.slice(0, VIEWS), result.key, signal, mirrored).then((found) => {
     const query = about(views[found.view]);
     if (signal.aborted) return;
     section.replaceChildren(h("h3", {}, "Is it this very thing?"), ...seen(found, query, views[found.view].box, result));
@@ -39,7 +39,7 @@ function seen(found, query, box, result) {
       : "Too few points of the query were found again in this photo in the same arrangement: it was reached by likeness alone.")];
   }
   return [
-    h("p", {}, h("strong", { class: "sure" }, "Verified. "), `${counted(found.inliers, "point")} of the query were found again in this photo, in the same arrangement.`),
+    h("p", {}, h("strong", { class: "sure" }, "Verified. "), `${counted(found.inliers, "point")} of the query were found again in this photo, in the same arrangement${found.mirrored ? ", mirrored" : ""}.`),
     h("div", { class: "seen" }, sideBySide(query, result, found.points), laid(query, box, result, found.transform)),
   ];
 }
@@ -90,12 +90,12 @@ function matrix([[a, b, c], [d, e, f], [g, i, j]], small) {
 }
 
 // One link of a chain after the other: strong where geometry joins the two photos, weak where they merely look alike.
-export async function confirm(links, views, arrows, signal) {
+export async function confirm(links, views, arrows, signal, mirrored) {
   for (const [at, { source, target, similarity }] of links.entries()) {
     if (source.key === target.key) continue;
     const view = source.key === null ? views[source.view] : { key: source.key, box: source.box };
     if (!view) continue;
-    const found = await api.geometry([view], target.key, signal).catch(() => null);
+    const found = await api.geometry([view], target.key, signal, mirrored).catch(() => null);
     if (signal.aborted) return;
     if (!found || found.verified === null) continue;
     const words = found.verified

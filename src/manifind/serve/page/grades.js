@@ -8,6 +8,7 @@ export const GRADES = {
     kind: "sure", mark: "✓ sure", sign: "✓", label: "sure",
     meaning: (one) => (one.inliers == null ? "Points of the query were found again in it, in the same arrangement"
       : `${counted(one.inliers, "point")} of the query ${one.inliers === 1 ? "was" : "were"} found again in it, in the same arrangement` +
+        (one.mirrored ? ", mirrored" : "") +
         (one.expanded ? ". The search with the sure photos found it" : "")),
   },
   "shares a part": {

@@ -174,7 +174,7 @@ export class Search {
         href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
       all.length > 1
         ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
-        : h("button", { type: "button", onclick: () => this.page.go({ views: [], negatives: [], why: null, compare: false, expand: true, method: "regional" }) }, "Start over"));
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], negatives: [], why: null, compare: false, expand: true, mirrored: false, method: "regional" }) }, "Start over"));
   }
 
   async strip(all) {
@@ -396,6 +396,7 @@ export class Search {
       this.downloads(state, answer),
       this.ticks.all(),
       sure ? this.teaching(state) : null,
+      this.mirroring(state),
     ].filter(Boolean));
   }
 
@@ -460,6 +461,13 @@ export class Search {
       onclick: () => this.page.go({ expand: !state.expand }) }, "Search again with the sure ones");
   }
 
+  // Reversed slides, prints after paintings, and selfies show things mirrored.
+  mirroring(state) {
+    return h("button", { type: "button", class: "toggle", role: "switch", "aria-checked": String(state.mirrored),
+      title: "Reversed slides, prints and selfies show the object mirrored",
+      onclick: () => this.page.go({ mirrored: !state.mirrored }) }, "Look for mirrored ones too");
+  }
+
   emptiness(state, { results, confidence }, nearest) {
     const chance = confidence && confidence.similarity <= confidence.null_similarity;
     const element = h("div", { class: "nothing" },
@@ -467,6 +475,7 @@ export class Search {
         ? "No photo resembles it at all."
         : chance ? "No photo resembles it more than photos of different things resemble each other." : "No photo stands out from the others."),
       h("p", {}, this.advice(state)),
+      state.mirrored ? null : this.mirroring(state),
       results.length
         ? h("button", { type: "button", onclick: (event) => {
           event.target.replaceWith(h("p", { class: "quiet" }, "What comes nearest, though it is probably something else:"));

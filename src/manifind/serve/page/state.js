@@ -5,6 +5,7 @@
 //   &negatives=k:KEY@…           what is not meant
 //   &method=global         how to search; &compare=1 for three ways side by side
 //   &expand=0              what verified photos show of the object does not join the query
+//   &mirrored=1            the mirrored object is looked for too
 //   &why=KEY               the result that is looked at closely
 //   &below=FOLDER&since=2019-07&until=2020&sort=date   which photos, and in which order; &sheet=1 for the parts alone
 //   &tab=browse&folder=…&contains=…
@@ -50,8 +51,8 @@ export function textView(text) {
 const date = (text) => (/^\d{4}(-\d\d(-\d\d)?)?$/.test(text ?? "") ? text : "");
 
 // What a search is confined to, its order, and whether it is asked once more, as the service takes it.
-export function within({ below, since, until, sort, expand }) {
-  const said = { folder: below, since, until, sort: sort === "date" ? sort : "" };
+export function within({ below, since, until, sort, expand, mirrored }) {
+  const said = { folder: below, since, until, sort: sort === "date" ? sort : "", mirrored };
   const given = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
   return expand ? given : { ...given, expand };
 }
@@ -67,6 +68,7 @@ export function readState(address = location.search) {
     method: method in METHODS ? method : "regional",
     compare: words.has("compare"),
     expand: words.get("expand") !== "0",
+    mirrored: words.has("mirrored"),
     why: words.get("why"),
     folder: words.get("folder") ?? "",
     contains: words.get("contains") ?? "",
@@ -88,6 +90,7 @@ export function address(state) {
   if (state.method !== "regional") words.set("method", state.method);
   if (state.compare) words.set("compare", "1");
   if (!state.expand) words.set("expand", "0");
+  if (state.mirrored) words.set("mirrored", "1");
   if (state.why) words.set("why", state.why);
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);

@@ -28,6 +28,7 @@ from manifind.serve.schemas import (
     LONGEST_KEY,
     LONGEST_SHORT,
     MAX_TOP,
+    MIRRORED,
     SHORT_VIEW,
     VERIFY,
     ExplainRequest,
@@ -51,6 +52,7 @@ PHOTO_BODY = {
 NDJSON = "application/x-ndjson"
 Top = Annotated[int, Query(ge=1, le=MAX_TOP)]
 Expand = Annotated[bool, Query(description=EXPAND)]
+Mirrored = Annotated[bool, Query(description=MIRRORED)]
 Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
 Deadline = Annotated[float | None, Query(gt=0, allow_inf_nan=False, description=DEADLINE)]
 ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
@@ -66,6 +68,7 @@ def add(app: FastAPI, service: Service) -> None:
         top: Top = DEFAULT_TOP,
         verify: Verify = None,
         expand: Expand = True,
+        mirrored: Mirrored = False,
         deadline: Deadline = None,
         folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         since: Annotated[str | None, Query(pattern=DATE.pattern)] = None,
@@ -74,6 +77,7 @@ def add(app: FastAPI, service: Service) -> None:
     ) -> SearchRequest:
         views, against = short_views("q", q), short_views("negatives", negatives)
         options: dict[str, Any] = {"top": top, "verify": verify, "expand": expand, "deadline": deadline, "sort": sort}
+        options["mirrored"] = mirrored
         filters: dict[str, Any] = {"folder": folder, "since": since, "until": until}
         return SearchRequest(views=views, negatives=against, method=method, **options, **filters)
 
@@ -129,15 +133,15 @@ def add(app: FastAPI, service: Service) -> None:
     @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=body_of_kind("text/csv"))
     async def search_as_table(http: Request, request: Parsed) -> Response:
         """Return the results of a search as a table."""
-        text = _table(await run(http, request))
+        text = _table(await run(http, request), mirrored=request.mirrored)
         return Response(text, media_type="text/csv", headers=attachment(f"{_name_of(request)}.csv"))
 
     @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=body_of_kind("application/zip"))
     async def search_as_archive(http: Request, request: Parsed) -> Response:
         """Return the photos that a search finds, as an archive."""
         found = await run(http, request)
-        keys = [one.key for one in found.results]
-        pieces = service.resources.archive(service.photo_store.archive(service.snapshot, keys, _table(found)))
+        keys, table = [one.key for one in found.results], _table(found, mirrored=request.mirrored)
+        pieces = service.resources.archive(service.photo_store.archive(service.snapshot, keys, table))
         return StreamingResponse(pieces, media_type="application/zip", headers=attachment(f"{_name_of(request)}.zip"))
 
     @app.post("/api/explain", tags=["search"])
@@ -169,8 +173,8 @@ def _name_of(request: SearchRequest) -> str:
     return "found" if key is None else f"found with {PurePosixPath(key).stem}"
 
 
-def _table(found: SearchResponse) -> str:
-    return as_csv([one.model_dump() for one in found.results])
+def _table(found: SearchResponse, *, mirrored: bool) -> str:
+    return as_csv([one.model_dump() for one in found.results], mirrored=mirrored)
 
 
 def short_views(name: str, texts: list[str]) -> list[ViewRequest]:
