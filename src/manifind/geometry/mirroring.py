@@ -47,4 +47,4 @@ def mirror_box(box: Box, width: int) -> Box:
 
 def mirror_transform(transform: Transform, width: int) -> Transform:
     """Return a transform of the mirrored image as one of the image itself, which then mirrors."""
-    return transform @ np.array([[-1.0, 0.0, width], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    return np.asarray(transform @ np.array([[-1.0, 0.0, width], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
