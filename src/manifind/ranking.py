@@ -26,7 +26,7 @@ class Ranking:
     """Products with S that the solver spent."""
     residual: float = 0.0
     """Relative residual ‖(1 − α)y − (I − αS)f‖ / ‖(1 − α)y‖ that it reached; NaN where the solver does not know."""
-    converged: bool = True
+    converged: bool = field(default=True, repr=False)
     """Whether that is within `tol`; at the paper's 20 iterations of conjugate gradient it is usually not, and the
     order of the best images is nevertheless final."""
     reached: int | None = None

@@ -9,11 +9,14 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifind import Manifold
+from manifind.demo.synthetic import planted_objects
 from manifind.diffusion import Seed
-from manifind.errors import UnreadableImageError
+from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index import Index, MatchingPoints
-from manifind.index.search.explain import Chain, Link, Place, best_path, verify_chain
+from manifind.index.search.explain import Chain, Link, Place, verify_chain
 from manifind.index.storage.snapshot import Snapshot
+from manifind.manifold.paths import best_path
 
 
 def all_pairs(S: np.ndarray, alpha: float) -> np.ndarray:
@@ -52,6 +55,29 @@ def test_regions_that_hardly_scored_are_not_walked() -> None:
     path = best_path(sp.csr_array(S), 0.9, seed, scores, np.array([4]), max_regions=3)
     assert path is not None
     assert path.regions.tolist() == [0, 1, 4]
+
+
+def test_a_manifold_names_the_path_to_an_image() -> None:
+    photos = planted_objects(30, objects=2, views=8, d=32)
+    manifold = Manifold(k=12, query_k=8).fit(photos.vectors, photos.image_of)
+    ranking = manifold.search(photos.queries[0])
+    assert ranking.seed is not None
+    carried = all_pairs(manifold.S_.toarray().astype(np.float64), 0.99)
+    best = (ranking.seed.values[:, None] * carried[ranking.seed.regions]).max(axis=0)
+    for image, score in zip(ranking.images, ranking.scores, strict=True):
+        path = manifold.explain(ranking, int(image))
+        of_image = best[photos.image_of == image].max()
+        if path is None:
+            assert of_image == 0 or score <= 0
+            continue
+        assert photos.image_of[path.regions[-1]] == image
+        seeded = ranking.seed.values[np.searchsorted(ranking.seed.regions, path.regions[0])]
+        assert seeded * path.flows.prod() == pytest.approx(of_image, rel=1e-4)
+    with pytest.raises(InvalidInputError, match="image 30 is not in the collection"):
+        manifold.explain(ranking, 30)
+    with pytest.raises(InvalidInputError, match="has no seed"):
+        manifold.explain(replace(ranking, seed=None), 0)
+    assert "converged" not in repr(ranking)  # at 20 iterations it is no news, and looks like a failure
 
 
 def test_a_seed_without_weight_leads_nowhere() -> None:

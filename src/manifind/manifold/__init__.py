@@ -2,11 +2,12 @@
 
 `estimator` has `fit`, `update` and `search`; `parameters` and `validation` check arguments; `building` computes the
 fitted state, which `fitted` owns; `searching` answers queries, on the whole graph or on the `subgraph` of a shortlist;
-`serialization` checks saved arrays.
+`paths` says why an image was found; `serialization` checks saved arrays.
 """
 
 from manifind.kernels import batch_size
 from manifind.manifold.estimator import BUILT, MAX_NEW_SHARE, Manifold, answer
+from manifind.manifold.paths import RegionPath
 from manifind.manifold.searching import Request
 
-__all__ = ["BUILT", "MAX_NEW_SHARE", "Manifold", "Request", "answer", "batch_size"]
+__all__ = ["BUILT", "MAX_NEW_SHARE", "Manifold", "RegionPath", "Request", "answer", "batch_size"]

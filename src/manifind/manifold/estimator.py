@@ -36,6 +36,7 @@ from manifind.kernels import KnnGraphBuilder
 from manifind.manifold import validation
 from manifind.manifold.building import fit_state, update_state
 from manifind.manifold.fitted import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Fitted, Parameters
+from manifind.manifold.paths import MAX_REGIONS, RegionPath, best_path
 from manifind.manifold.searching import Request, Searcher, SearchOptions
 from manifind.manifold.subgraph import image_places
 from manifind.ranking import Ranking
@@ -494,6 +495,38 @@ class Manifold(Estimator):
         Q = validation.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
         options = SearchOptions(self._effective(), SOLVERS[CG])
         return Searcher(fitted, options).seeds([Request(regions) for regions in Q])
+
+    def explain(self, ranking: Ranking, image: int, *, max_regions: int = MAX_REGIONS) -> RegionPath | None:
+        """Return the path of regions along which most of a query's score could flow to an image.
+
+        ``image_of[path.regions]`` are the images on the way. Regions of negatives begin no path.
+
+        Parameters
+        ----------
+        ranking : Ranking
+            What `search` returned for the query.
+        image : int
+            The image's number.
+        max_regions : int, default 20,000
+            Look for a path among so many of the best regions by score.
+
+        Returns
+        -------
+        RegionPath or None
+            `regions` from one that the query seeded to one of the image, and `flows`, α s_ij of each link. None where
+            no path leads to the image.
+        """
+        fitted = self._fitted
+        if ranking.seed is None:
+            raise InvalidInputError("the ranking has no seed; give one that Manifold.search returned.", code="no-seed")
+        places = np.flatnonzero(fitted.layout.images == image)
+        if not len(places):
+            raise InvalidInputError(
+                f"image {image} is not in the collection; give a number that occurs in image_of.", code="unknown-image"
+            )
+        targets = fitted.layout.regions_of(places)
+        seed = ranking.seed.positive()
+        return best_path(self.S_, self._effective().alpha, seed, ranking.regions, targets, max_regions)
 
     # -- solvers that work off line ----------------------------------------------------------------------------------
 
