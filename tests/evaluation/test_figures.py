@@ -1,6 +1,7 @@
 """``manifind evaluate --figure``: each point is a run, and the page stands alone."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from manifind import Manifold
-from manifind.evaluation.curves import SIZES
+from manifind.evaluation import report
+from manifind.evaluation.curves import SIZES, Curve, Point
 from manifind.gmm import compact as compact_of
 from tests.evaluation.conftest import Laid
 from tests.evaluation.evaluate_command import FEW, by_hand, counted, on, printed, resources, run
@@ -31,6 +33,9 @@ def test_everything_is_written_to_a_folder(laid: Laid, tmp_path: Path) -> None:
     assert all(source.startswith("data:") for source in parsed.sources)
     assert len(parsed.sources) == 7
     assert not parsed.tags & {"script", "link", "iframe"}
+    kept_on_a_line = re.findall(r"nowrap\">([^<]*)<", page)  # a table of words is as wide as the page, not wider
+    assert kept_on_a_line
+    assert max(map(len, kept_on_a_line)) <= 12
     for said in (found["data"][0]["sha256"], "trapezoid", "numpy", "query_k = 10", "Tolias"):
         assert said in page
     text = (tmp_path / "out" / "report.md").read_text()
@@ -164,3 +169,15 @@ def test_precision_by_size_and_gains_equal_counting(laid: Laid, tmp_path: Path) 
     differences = [gain["after"] - gain["before"] for gain in gains]
     assert differences == sorted(differences, reverse=True)
     assert all(image["after"] > image["before"] for gain in gains for image in gain["images"])
+
+
+def test_each_curve_and_level_has_a_colour_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(report, "_png", drawn.append)
+    lines = ("regional", "global", "offline")
+    points = tuple(Point("mine", line, x, 50.0 + x, 0.1, 0.0, {"k": x}) for line in lines for x in (10, 20))
+    levels = (("mine", "R-match", 60.0), ("mine", "nearest neighbours", 40.0))
+    report.curve_png(Curve("k", "mAP against k", "k", points, levels), "trapezoid")
+    (axes,) = drawn[0].axes
+    colours = [line.get_color() for line in axes.get_lines()]
+    assert len(set(colours)) == len(colours) == 5

@@ -97,7 +97,7 @@ def _picture(find: Find | None, name: str, box: Box | None) -> Picture | None:
     return Picture(photo.pixels, photo.width, photo.height, name, box)
 
 
-COLOURS = ("#2a6fbb", "#d0202e", "#1b9e54", "#8a4b1c", "#7b3fa0")
+COLOURS = ("#2a6fbb", "#d0202e", "#1b9e54", "#8a4b1c", "#7b3fa0", "#008b9a", "#c2500a", "#c23b8f", "#5f6b12", "#45505c")
 STYLES = ("o-", "s:", "^-.", "v--")
 LABELLED = (20, 110)
 """Iterations at which the time is written, as in the paper's figure."""
@@ -110,12 +110,12 @@ def check_drawing() -> None:
 
 
 def curve_png(curve: Curve, definition: str) -> bytes:
-    """Draw mAP against what was varied: a colour for each data, a style for each line, parameters below."""
+    """Draw mAP against what was varied: a colour for each curve and level, a style for each line, parameters below."""
     residuals = curve.name == "systems"
     figure, panels = _figure(7.2, 7.4 if residuals else 4.6, rows=2 if residuals else 1)
     _lines(panels[0], curve, [point.mAP for point in curve.points], f"mAP ({definition})")
     for number, (column, name, level) in enumerate(curve.levels):
-        colour = COLOURS[_columns(curve).index(column) % len(COLOURS)]
+        colour = COLOURS[(len(_series(curve)) + number) % len(COLOURS)]
         style = "--" if number % 2 == 0 else (0, (1, 3))
         panels[0].axhline(level, ls=style, lw=1, color=colour, label=f"{column}, {name}, {level:.1f}")
     panels[0].legend(fontsize="x-small")
@@ -127,18 +127,19 @@ def curve_png(curve: Curve, definition: str) -> bytes:
     return _png(figure)
 
 
-def _columns(curve: Curve) -> list[str]:
-    return list(dict.fromkeys(point.column for point in curve.points))
+def _series(curve: Curve) -> list[tuple[str, str]]:
+    """Return the data and the line of each curve that is drawn."""
+    return list(dict.fromkeys((point.column, point.line) for point in curve.points))
 
 
 def _lines(axes: "Axes", curve: Curve, heights: list[float], label: str) -> None:
-    columns = _columns(curve)
+    series = _series(curve)
     names = list(dict.fromkeys(point.line for point in curve.points))
     by_line: dict[tuple[str, str], list[tuple[Point, float]]] = {}
     for point, height in zip(curve.points, heights, strict=True):
         by_line.setdefault((point.column, point.line), []).append((point, height))
     for (column, line), own in by_line.items():
-        colour = COLOURS[columns.index(column) % len(COLOURS)]
+        colour = COLOURS[series.index((column, line)) % len(COLOURS)]
         style = STYLES[names.index(line) % len(STYLES)]
         xs = [point.x for point, _ in own]
         axes.plot(xs, [height for _, height in own], style, ms=4, lw=1.4, color=colour, label=f"{column}, {line}")
