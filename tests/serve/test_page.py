@@ -247,11 +247,11 @@ def test_three_ways_are_seen_side_by_side(page: Page, repository: Path) -> None:
         "Look-alikes",
     ]
     keys = columns[0].locator("li").evaluate_all("all => all.map((one) => one.dataset.key)")
-    assert set(keys[:6]) == FIRST
+    assert set(keys[:5]) == FIRST - {"first-0.png"}  # the query's own photo is in no column
     kept(page, "compare", repository)
     # A photo is judged the same in whichever column it stands.
     stamps = {column.locator("li:has(.stamp.sure)").count() for column in columns}
-    assert max(stamps) == 6
+    assert max(stamps) == 5
     assert all(set(keys_of(column, "li:has(.stamp.sure)")) <= FIRST for column in columns)
     assert all(set(keys_of(column, "li.doubtful")).isdisjoint(FIRST) for column in columns)
     page.locator(".methods label", has_text="Look-alikes").click()
@@ -267,6 +267,109 @@ def test_the_line_says_where_the_evidence_ends(page: Page) -> None:
     assert len(above) < len(keys)
     page.get_by_text("Why the line is here").click()
     expect(page.locator(".line details")).to_contain_text("points of the query were found again")
+
+
+def test_the_photo_of_the_query_is_shown_apart_and_counted_nowhere(page: Page, repository: Path) -> None:
+    page.goto(SEARCH)
+    assert shown(page)[0] == "first-0.png"
+    own = page.locator(".card.own")
+    expect(own).to_have_count(1)
+    expect(own).to_contain_text("In the query")
+    expect(own.locator(".rank, .sure")).to_have_count(0)
+    expect(own.get_by_role("link")).to_have_accessible_name("Look closer at first-0.png, your own photo")
+    ranks = page.locator(".card .rank").all_inner_texts()
+    assert ranks == [str(place) for place in range(1, len(shown(page)))]
+    more(page)
+    matches = len(above_the_line(page)) - 1
+    page.get_by_role("button", name=f"Tick all {matches} above the line").click()
+    expect(page.locator(".ticked")).to_contain_text(f"{matches} photos ticked")
+    expect(own.get_by_role("checkbox")).not_to_be_checked()
+    page.goto(f"{SEARCH}&why=first-0.png")
+    expect(page.locator(".detail-head p")).to_have_text("In the query")
+
+
+def test_where_nothing_is_certain_the_nearest_are_there_to_be_judged(page: Page, repository: Path) -> None:
+    def uncertain(route: Route) -> None:
+        *_, last = map(json.loads, route.fetch().text().splitlines())
+        for one in last["result"]["results"]:
+            own = one["key"] == "first-0.png"
+            one |= {"is_match": own, "grade": "verified" if own else "not likely", "verified": own, "outline": None}
+        last["result"] |= {"n_matches": 1, "n_verified": 1}
+        route.fulfill(body=f"{json.dumps(last)}\n")
+
+    page.route("**/api/search/stream", uncertain)
+    page.goto(SEARCH)
+    shown(page)
+    expect(page.locator(".bar .count")).to_have_text(
+        "Nothing certain besides your own photo. The nearest, please judge:"
+    )
+    expect(page.locator(".line")).to_have_count(0)
+    # The first row is not pale, and the rows below are.
+    rows = page.locator(".card:not(.own)").evaluate_all(
+        "all => all.map((one) => [one.offsetTop, one.classList.contains('doubtful')])"
+    )
+    assert {pale for top, pale in rows if top == rows[0][0]} == {False}
+    assert {pale for top, pale in rows if top > rows[0][0]} == {True}
+    kept(page, "judge", repository)
+
+
+def test_one_photo_is_a_photo(page: Page) -> None:
+    script = """async (results) => {
+      const { summary } = await import("/page/grades.js");
+      return summary({ n_matches: results.length, n_verified: 0, results, confidence: null }, [{ key: "own.jpg" }]);
+    }"""
+    page.goto("/")
+
+    def words(*grades: str) -> str:
+        found = [{"key": f"{i}.jpg", "grade": grade, "is_match": True} for i, grade in enumerate(grades)]
+        return str(page.evaluate(script, [{"key": "own.jpg", "grade": "verified", "is_match": True}, *found]))
+
+    sure, likely = "verified", "likely"
+    assert words(sure) == "1 photo, sure"
+    assert words(likely) == "1 photo, not sure"
+    assert words(sure, sure) == "2 photos, both of them sure"
+    assert words(sure, sure, likely) == "3 photos, 2 of them sure"
+    assert words(likely, likely) == "2 photos, none of them sure"
+
+
+def test_only_the_parts_that_match_are_shown_without_another_search(page: Page) -> None:
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if one.url.endswith("/api/search/stream") else None)
+    page.goto(SEARCH)
+    keys = shown(page)
+    parts = page.get_by_role("button", name="Only the parts that match")
+    parts.click()
+    expect(parts).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".card[data-key='first-1.png'] img")).to_have_attribute("src", re.compile("box="))
+    assert shown(page) == keys
+    parts.click()
+    expect(page.locator(".card[data-key='first-1.png'] img")).not_to_have_attribute("src", re.compile("box="))
+    assert len(asked) == 1
+
+
+def test_what_shares_a_part_is_outlined_and_not_called_sure(page: Page, repository: Path) -> None:
+    def partly(route: Route) -> None:
+        *_, last = map(json.loads, route.fetch().text().splitlines())
+        for one in last["result"]["results"]:
+            if one["key"] == "first-3.png":
+                one |= {"is_match": False, "grade": "shares a part", "verified": False}
+                one |= {"part": one["outline"], "outline": None, "box": None}
+        last["result"]["results"].sort(key=lambda one: not one["is_match"])
+        last["result"]["n_matches"] -= 1
+        route.fulfill(body=f"{json.dumps(last)}\n")
+
+    page.route("**/api/search/stream", partly)
+    page.goto(SEARCH)
+    shown(page)
+    card = page.locator(".card[data-key='first-3.png']")
+    expect(card.locator(".part")).to_have_text("◐ shares a part")
+    expect(card.locator(".shared polygon")).to_have_count(1)
+    expect(page.locator(".bar .count")).to_contain_text("4 photos")
+    card.locator(".look").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".matches")).to_contain_text("It shares a part.")
+    expect(dialog.locator(".matches")).not_to_contain_text("Sure.")
+    kept(page, "shares-a-part", repository)
 
 
 def test_the_name_of_a_file_is_seen_whole_before_its_folder(page: Page) -> None:
@@ -317,8 +420,8 @@ def test_those_above_the_line_can_be_downloaded_and_all(page: Page, tmp_path: Pa
     assert 6 <= likely < len(keys)
     more(page)
     for count, label in (
-        (likely, f"Download the {likely} above the line"),
-        (len(keys), f"Download all {len(keys)}"),
+        (likely, f"Download the {likely - 1} above the line, and your own photo"),
+        (len(keys), f"Download all {len(keys) - 1}, and your own photo"),
     ):
         for kind, name in (("JSON", "found.json"), ("CSV", "found.csv"), ("Photos (zip)", "found.zip")):
             with page.expect_download() as download:
@@ -354,7 +457,7 @@ def test_the_main_screen_speaks_to_people(page: Page, repository: Path) -> None:
     words = page.locator("body").inner_text().lower()
     assert "diffusion" not in words
     expect(page.locator(".bar .count")).to_have_text(
-        re.compile(r"^\d+ photos, 6 of them sure$|^6 photos, all of them sure$")
+        re.compile(r"^\d+ photos, 5 of them sure$|^5 photos, all of them sure$")
     )
     expect(page.locator(".line strong")).to_have_text("Below this line: probably something else")
     assert re.search(r"0\.\d\d", page.locator(".ranking").inner_text()) is None  # no raw scores

@@ -1,5 +1,6 @@
 """What repeats, in the service and on its page."""
 
+import re
 from pathlib import Path
 
 import httpx
@@ -20,7 +21,7 @@ def test_the_page_shows_what_repeats_and_searches_for_it(page: Page, repository:
     page.wait_for_function("() => document.querySelector('.crops img').complete")
     kept(page, "repeats", repository)
     things = page.locator(".objects > li", has=page.locator("[title='first-2.png']"))
-    expect(things.first.locator(".sure")).to_have_text("✓ confirmed")
+    expect(things.first.locator(".sure")).to_have_text(re.compile(r"^✓ \d of \d confirmed$"))
     things.first.get_by_role("link", name="Search for it").click()
     assert set(shown(page)[:6]) == FIRST
     page.go_back()

@@ -4,8 +4,8 @@ import * as api from "./api.js";
 import { byId, counted, h, named, say } from "./dom.js";
 import { facts } from "./facts.js";
 import { confirm, matches } from "./geometry.js";
-import { heat, outlines, photo } from "./photo.js";
-import { GRADES, gradeOf } from "./grades.js";
+import { heat, marks, outlines, photo } from "./photo.js";
+import { GRADES, gradeOf, isOwn, placesOf } from "./grades.js";
 import { sameSource, sources } from "./state.js";
 
 export class Detail {
@@ -49,6 +49,20 @@ export class Detail {
     return this.page.search.answer?.results ?? [];
   }
 
+  grade() {
+    const found = this.results().find((one) => one.key === this.key);
+    return found && gradeOf(found);
+  }
+
+  // The place of the result among those that the page counts.
+  rank() {
+    const { views } = this.page.state;
+    if (isOwn(this.answer, views)) return "In the query";
+    const found = this.page.search.answer;
+    const places = found ? placesOf(found, views) : new Map();
+    return places.has(this.key) ? `Rank ${places.get(this.key)} of ${places.size}` : `Rank ${this.answer.rank}`;
+  }
+
   step(by) {
     const results = this.results();
     const at = results.findIndex((one) => one.key === this.key);
@@ -70,10 +84,10 @@ export class Detail {
       this.answer = answer;
       const about = (view) => all.find((one) => sameSource(one, view));
       this.fill(this.beside(all, answer), facts(answer),
-        matches(state.views, about, answer, abort.signal, (outline) => this.outline(answer, outline), state.mirrored),
+        matches(state.views, about, answer, abort.signal, (outline) => this.outline(answer, outline), state.mirrored, () => this.grade()),
         this.why(all, answer, stops));
       confirm(answer.links, state.views, this.dialog.querySelectorAll(".chain .arrow"), abort.signal, state.mirrored);
-      say(`${key}: rank ${answer.rank}, found in ${counted(answer.links.length, "step")}.`);
+      say(`${key}: ${this.rank().toLowerCase()}, found in ${counted(answer.links.length, "step")}.`);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.fill(h("p", { class: "loading" }, error.message));
@@ -113,8 +127,8 @@ export class Detail {
     return h("header", { class: "detail-head" },
       h("div", {},
         h("h2", { id: "detail-title" }, key),
-        h("p", { class: "quiet" }, answer ? `Rank ${found.rank}${results.length ? ` of ${results.length}` : ""}` : "\u00a0",
-          grade && answer ? [" · ", h("span", { class: grade.kind, title: grade.meaning(found) }, grade.mark)] : null)),
+        h("p", { class: "quiet" }, answer ? this.rank() : "\u00a0",
+          grade && answer && !isOwn(answer, this.page.state.views) ? [" · ", h("span", { class: grade.kind, title: grade.meaning(found) }, grade.mark)] : null)),
       h("div", { class: "steps" },
         h("button", { type: "button", disabled: place <= 0, "aria-label": "The result before", onclick: () => this.step(-1) }, "‹"),
         h("button", { type: "button", disabled: place < 0 || place >= results.length - 1, "aria-label": "The next result", onclick: () => this.step(1) }, "›"),
@@ -124,15 +138,16 @@ export class Detail {
   beside(all, answer) {
     const glow = heat(answer.width, answer.height, answer.regions);
     glow.hidden = !this.glowing;
-    const box = answer.box;
-    const marked = this.page.state.views.some((view) => view.key === answer.key);
+    const { box } = answer;
+    const part = this.results().find((one) => one.key === answer.key)?.part;
+    const marked = isOwn(answer, this.page.state.views);
     return h("div", { class: "beside" },
       h("figure", {},
         all.map((source) => photo(source, { side: 1280, boxes: source.boxes, kind: "asked", lazy: false, alt: `The query: ${source.key ?? "an uploaded photo"}` })),
         h("figcaption", {}, all.length > 1 ? `The query, ${all.length} photos` : "The query")),
       h("figure", {},
         photo({ key: answer.key, width: answer.width, height: answer.height, version: answer.version },
-          { side: 1280, boxes: box ? [box] : [], lazy: false, alt: `The result: ${answer.key}`, overlays: [glow] }),
+          { side: 1280, ...marks({ box, part }), lazy: false, alt: `The result: ${answer.key}`, overlays: [glow] }),
         h("figcaption", {},
           h("label", { class: "switch" },
             h("input", { type: "checkbox", checked: this.glowing, onchange: (event) => { this.glowing = event.target.checked; glow.hidden = !this.glowing; } }),

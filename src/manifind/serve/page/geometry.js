@@ -7,15 +7,16 @@ const SIDE = 1280;
 const GAP = 0.03; // between two photos side by side, in parts of their height
 const VIEWS = 8; // of a query, that the service compares at once
 
-// A section that fills itself when the service has answered; `outlined` is told where the object is, if it is there.
-export function matches(views, about, result, signal, outlined, mirrored) {
+// A section that fills itself when the service has answered; `outlined` is told where the object is, if it is there, and
+// `grade` returns what the search knows of the result.
+export function matches(views, about, result, signal, outlined, mirrored, grade = () => null) {
   const section = h("section", { class: "matches", "aria-label": "Matching points" },
     h("h3", {}, "Is it this very thing?"), h("p", { class: "quiet" }, "Looking for matching points …"));
   api.geometry(views.slice(0, VIEWS), result.key, signal, mirrored).then((found) => {
     const query = about(views[found.view]);
     if (signal.aborted) return;
-    section.replaceChildren(h("h3", {}, "Is it this very thing?"), ...seen(found, query, views[found.view].box, result));
-    if (!found.verified) return;
+    section.replaceChildren(h("h3", {}, "Is it this very thing?"), ...seen(found, query, views[found.view].box, result, grade()));
+    if (!found.verified || grade() === "shares a part") return;
     outlined(outlineOf(found.transform, views[found.view].box ?? [0, 0, query.width, query.height]));
     say(`${counted(found.inliers, "point")} of the query match in it.`);
   }).catch((error) => {
@@ -32,17 +33,22 @@ function outlineOf([[a, b, c], [d, e, f], [g, i, j]], [x0, y0, x1, y1]) {
   });
 }
 
-function seen(found, query, box, result) {
+function seen(found, query, box, result, grade) {
   if (!found.verified) {
     return [h("p", { class: "quiet" }, found.verified === null
       ? "The query has too little texture for geometry to say anything."
       : "Too few points of the query were found again in this photo in the same arrangement: it was reached by likeness alone.")];
   }
   return [
-    h("p", {}, h("strong", { class: "sure" }, "Verified. "), `${counted(found.inliers, "point")} of the query were found again in this photo, in the same arrangement${found.mirrored ? ", mirrored" : ""}.`),
+    grade === "shares a part"
+      ? h("p", {}, h("strong", { class: "part" }, "It shares a part. "), `${pointsFound(found)} The rest does not agree: it may be another thing with the same part.`)
+      : h("p", {}, h("strong", { class: "sure" }, "Sure. "), pointsFound(found)),
     h("div", { class: "seen" }, sideBySide(query, result, found.points), laid(query, box, result, found.transform)),
   ];
 }
+
+const pointsFound = ({ inliers, mirrored }) =>
+  `${counted(inliers, "point")} of the query ${inliers === 1 ? "was" : "were"} found again in this photo, in the same arrangement${mirrored ? ", mirrored" : ""}.`;
 
 // Both at one height, a line from each point to its match; through all colours from top to foot, to tell them apart.
 function sideBySide(query, result, points) {

@@ -28,11 +28,41 @@ export function gradeOf(one) {
   return one.is_match ? "likely" : "not likely";
 }
 
-export function summary({ n_matches: matches, results }) {
-  if (!results.length || matches === 0) return "Nothing in this collection matches";
-  if (matches === null) return counted(results.length, "photo");
-  const sure = results.filter((one) => gradeOf(one) === "verified").length;
-  if (!sure) return `${counted(matches, "photo")}, ${matches === 1 ? "not sure" : "none of them sure"}`;
-  if (sure >= matches) return matches === 1 ? "1 photo, sure" : `${counted(matches, "photo")}, all of them sure`;
-  return `${counted(matches, "photo")}, ${sure} of them sure`;
+// A photo that the query was taken from matches itself: it is shown apart, and counted nowhere.
+export const isOwn = ({ key, duplicates = [] }, views) =>
+  views.some((view) => view.key != null && (view.key === key || duplicates.includes(view.key)));
+
+export const othersOf = ({ results }, views) => results.filter((one) => !isOwn(one, views));
+
+// The place of each result among those that are counted.
+export const placesOf = (answer, views) => new Map(othersOf(answer, views).map(({ key }, at) => [key, at + 1]));
+
+// Whether the method has no cutoff, so that all results count alike.
+const counts = ({ n_matches: matches }) => matches === null;
+
+export const matchesOf = (answer, views) => othersOf(answer, views).filter((one) => counts(answer) || one.is_match);
+
+// Whether no photo matches but the nearest are worth a look: all but those of an upload that resembles nothing. A query
+// without texture cannot be verified, however much others resemble it.
+export function isOpen(answer, views) {
+  const others = othersOf(answer, views);
+  if (!others.length || matchesOf(answer, views).length) return false;
+  const { confidence } = answer;
+  const textureless = answer.n_verified !== null && others.every((one) => one.verified === null);
+  return others.length < answer.results.length || textureless || !confidence || confidence.similarity > confidence.null_similarity;
+}
+
+export function summary(answer, views) {
+  if (isOpen(answer, views)) {
+    return `Nothing certain${othersOf(answer, views).length < answer.results.length ? " besides your own photo" : ""}. The nearest, please judge:`;
+  }
+  const matches = matchesOf(answer, views);
+  if (!matches.length) return answer.results.length && !othersOf(answer, views).length ? "Nothing besides your own photo" : "Nothing in this collection matches";
+  const photos = counted(matches.length, "photo");
+  if (counts(answer)) return photos;
+  const sure = matches.filter((one) => gradeOf(one) === "verified").length;
+  if (matches.length === 1) return sure ? "1 photo, sure" : "1 photo, not sure";
+  if (!sure) return `${photos}, none of them sure`;
+  if (sure === matches.length) return `${photos}, ${sure === 2 ? "both" : "all"} of them sure`;
+  return `${photos}, ${sure} of them sure`;
 }

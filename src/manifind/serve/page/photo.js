@@ -41,8 +41,12 @@ export function photo(source, { side = 320, alt = "", boxes = [], corners = [], 
   );
 }
 
-// What is drawn in a result: the outline where geometry knows it, or else the one box.
-export const marks = (one) => (one.outline ? { corners: [one.outline, ...one.other_outlines] } : { boxes: one.box ? [one.box] : [] });
+// What is drawn in a result: the outline of the object, or of the part that is shared, or else the one box.
+export function marks(one) {
+  if (one.outline) return { corners: [one.outline, ...one.other_outlines] };
+  if (one.part) return { corners: [one.part], kind: "shared" };
+  return { boxes: one.box ? [one.box] : [] };
+}
 
 export function outlines(width, height, boxes, kind, corners = []) {
   return svg(

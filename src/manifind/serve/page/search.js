@@ -7,14 +7,13 @@ import { complain, counted, h, named, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Selection } from "./selection.js";
 import { chips, filters, sheet } from "./filters.js";
-import { GRADES, gradeOf, summary } from "./grades.js";
+import { GRADES, gradeOf, isOpen, isOwn, matchesOf, othersOf, placesOf, summary } from "./grades.js";
 import { Steps, capture } from "./steps.js";
 import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
 const SIDE_BY_SIDE = 15;
-const OWN_ALONE = "Only the photo that you searched with";
 const NO_DEADLINE = 3600; // seconds; the service allows less
 const SETTLES = 50; // milliseconds after which a box counts as settled; a search that it makes stale is cancelled
 const SETTLES_SLOWLY = 700; // the same while keys are being pressed
@@ -231,12 +230,14 @@ export class Search {
 
   async ask(state, { deadline } = {}) {
     const query = JSON.stringify([state.views.map(viewText), state.negatives.map(viewText), state.compare ? "all" : state.method, within(state)]);
-    const asked = JSON.stringify([query, this.top, state.sheet]);
+    const asked = JSON.stringify([query, this.top]);
     if (asked === this.asked) {
+      if (this.drawnSheet !== state.sheet && this.final) this.redraw(state);
       this.steps?.release();
       return;
     }
     this.asked = asked;
+    this.final = null;
     this.steps?.drop();
     this.abort?.abort(); // the service stops working on what nobody waits for
     const abort = (this.abort = new AbortController());
@@ -291,6 +292,14 @@ export class Search {
     if (signal.aborted) return;
     if (again) this.begin(state, capture(this.found));
     show(true);
+    this.final = latest;
+    if (this.drawnSheet !== this.page.state.sheet) this.redraw(this.page.state);
+  }
+
+  // Show the same answer otherwise: photos, or only the parts that match.
+  redraw(state) {
+    this.begin(state, capture(this.found));
+    this.showStep(state, this.final, true);
   }
 
   // -- what was found ------------------------------------------------------------------------------------------------
@@ -331,23 +340,24 @@ export class Search {
 
   // Those above the line, and all: whoever wants the object does not want what stands below.
   downloads(state, answer) {
-    const all = answer.results.length;
-    const likely = answer.n_matches || all;
+    const [matches, others] = [matchesOf(answer, state.views).length, othersOf(answer, state.views).length];
+    const own = others < answer.results.length ? ", and your own photo" : "";
     const group = (top, label) => h("span", { class: "downloads", role: "group", "aria-label": `Download ${label}` },
       h("span", { class: "quiet" }, `Download ${label}:`),
       ["zip", "csv", "json"].map((kind) =>
         h("a", { href: api.download(kind, state, top), download: `${fileName(state)}.${kind}` },
           { json: "JSON", csv: "CSV", zip: "Photos (zip)" }[kind])));
-    if (all === 1) return h("div", { class: "taken" }, group(1, "it"));
+    if (others === 1) return h("div", { class: "taken" }, group(this.top, `it${own}`));
     return h("div", { class: "taken" },
-      likely < all ? group(likely, likely === 1 ? "the one above the line" : `the ${likely} above the line`) : null,
-      group(this.top, `all ${all}`));
+      matches && matches < others ? group(answer.n_matches, `${matches === 1 ? "the one" : `the ${matches}`} above the line${own}`) : null,
+      group(this.top, `all ${others}${own}`));
   }
 
   // Lay out what stays while the steps of a search come.
   begin(state, before = null) {
     const { why } = state;
     this.tickedAtFirst = null;
+    this.drawnSheet = state.sheet;
     this.before = before ?? new Map([...capture(this.found)].map(([key, { image }]) => [key, { image }])); // another query's move nowhere
     this.steps = new Steps(() => this.ticks.chosen.size > this.tickedAtFirst || (this.page.state.why && this.page.state.why !== why));
     this.waiting = h("div", { class: "waiting" });
@@ -372,13 +382,13 @@ export class Search {
     }, this.before);
     this.before = null;
     if (!last) return;
-    const words = headline(state, answer);
+    const words = summary(answer, state.views);
     const unchecked = answer.complete ? "" : ` ${uncheckedWords(answer)}.`;
     if (!steps.waiting) {
-      say(`${words}.${unchecked}`);
+      say(`${sentence(words)}${unchecked}`);
       return;
     }
-    say(`${words}.${unchecked} Their order has changed.`);
+    say(`${sentence(words)}${unchecked} Their order has changed.`);
     this.count.replaceChildren(words);
     this.waiting.replaceChildren(h("button", { type: "button", onclick: () => steps.apply() }, "Show the new order"));
   }
@@ -391,7 +401,7 @@ export class Search {
 
   // What can be done with the last result: taken along, kept as a set, searched with once more.
   offerMore(state, answer) {
-    const sure = answer.results.filter((one) => one.verified).length;
+    const sure = othersOf(answer, state.views).some((one) => one.verified);
     this.offered.replaceChildren(...[
       this.downloads(state, answer),
       this.ticks.all(),
@@ -401,17 +411,19 @@ export class Search {
   }
 
   gallery(state, answer) {
-    const likely = answer.n_matches ?? answer.results.length;
-    const verified = answer.results.filter((one) => one.verified).length;
-    this.ticks.begin(answer, likely);
+    const { views } = state;
+    const [others, matches, places] = [othersOf(answer, views), matchesOf(answer, views), placesOf(answer, views)];
+    this.ticks.begin(answer, matches);
     const gallery = h("ol", { class: "gallery", role: "list", "aria-label": "Photos, best first" });
-    answer.results.forEach((one, at) => {
-      if (at === likely && likely && state.sort !== "date") {
-        gallery.append(h("li", { class: "filler", "aria-hidden": "true" }), line(nothingElse(state, answer), verified));
+    gallery.append(...answer.results.filter((one) => isOwn(one, views)).map((one) => this.ownCard(one)));
+    others.forEach((one, at) => {
+      if (at === matches.length && at && state.sort !== "date") {
+        gallery.append(h("li", { class: "filler", "aria-hidden": "true" }), line(matches.some((match) => match.verified)));
       }
-      gallery.append(this.card(one, one.rank > likely));
+      gallery.append(this.card(one, places.get(one.key), !matches.includes(one)));
     });
     gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
+    if (isOpen(answer, views)) requestAnimationFrame(() => brightenFirstRow(gallery));
     return gallery;
   }
 
@@ -420,9 +432,10 @@ export class Search {
     const gallery = this.gallery(state, answer);
     const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
     this.waiting.replaceChildren();
-    this.count.replaceChildren(headline(state, answer));
+    this.count.replaceChildren(summary(answer, state.views));
     this.count.title = `Searched in ${milliseconds} ms`;
-    if (!results.length || answer.n_matches === 0) {
+    const found = matchesOf(answer, state.views).length > 0;
+    if (!found && !isOpen(answer, state.views) && !results.some((one) => isOwn(one, state.views))) {
       this.offered.replaceChildren();
       return [this.unchecked(answer), this.emptiness(state, answer, () => {
         this.offerMore(state, answer);
@@ -432,7 +445,7 @@ export class Search {
     this.offerMore(state, answer);
     return [
       this.unchecked(answer),
-      nothingElse(state, answer) ? h("p", { class: "note" }, this.advice(state)) : null,
+      found ? null : h("p", { class: "note" }, this.advice(state)),
       gallery,
       results.length === this.top && this.top < 1000
         ? h("button", { type: "button", class: "more", onclick: () => {
@@ -451,7 +464,7 @@ export class Search {
         this.asked = null;
         this.ask(this.page.state, { deadline: NO_DEADLINE });
       } }, answer.n_unchecked === 1 ? "Check it" : "Check them"),
-      h("p", { class: "quiet" }, "The search goes on where it stopped, for as long as the service allows."));
+      h("p", { class: "quiet wide" }, "The search goes on where it stopped, for as long as the service allows."));
   }
 
   // What verified photos show of the object may join the query, which is then answered once more.
@@ -499,30 +512,37 @@ export class Search {
         : "A box round the object alone may help, or another photo of it.";
   }
 
-  card(one, doubtful) {
+  card(one, place, doubtful) {
     const { state } = this.page;
-    const marked = state.views.some((view) => view.key === one.key);
-    const box = one.box;
+    const { box } = one;
     const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
-    // The photo that was searched with is no finding.
-    const grade = marked && !one.verified ? null : GRADES[gradeOf(one)];
+    const grade = GRADES[gradeOf(one)];
+    const words = [`rank ${place}`, grade ? grade.label : doubtful ? "probably something else" : null, grade && pointsOf(one)].filter(Boolean);
     return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
-        "aria-label": `Look closer at ${one.key}, rank ${one.rank}${grade ? `, ${grade.label}` : doubtful ? ", probably something else" : ""}` },
+        "aria-label": `Look closer at ${one.key}, ${words.join(", ")}` },
       state.sheet && box ? sheet(one) : photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" },
         this.ticks.box(one),
-        h("h3", {}, h("span", { class: "rank" }, one.rank), " ", named(one.key)),
-        grade ? h("span", { class: grade.kind, title: grade.meaning(one) }, grade.mark) : null),
+        h("h3", {}, h("span", { class: "rank" }, place), " ", named(one.key)),
+        grade ? h("span", { class: "grade", title: grade.meaning(one) }, h("span", { class: grade.kind }, grade.mark),
+          pointsOf(one) ? h("span", { class: "points" }, ` ${pointsOf(one)}`) : null) : null),
       one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
       copies(one),
       h("div", { class: "marks" },
-        marked
-          ? h("span", { class: "quiet" }, "In the query")
-          : [
-            h("button", { type: "button", onclick: () => this.mark("views", one.key, box), "aria-label": `Also this: ${one.key}` }, "Also this"),
-            h("button", { type: "button", onclick: () => this.mark("negatives", one.key, box), "aria-label": `Not this: ${one.key}` }, "Not this"),
-          ]));
+        h("button", { type: "button", onclick: () => this.mark("views", one.key, box), "aria-label": `Also this: ${one.key}` }, "Also this"),
+        h("button", { type: "button", onclick: () => this.mark("negatives", one.key, box), "aria-label": `Not this: ${one.key}` }, "Not this")));
+  }
+
+  // A photo that the query was taken from: no finding, and of no rank.
+  ownCard(one) {
+    const { state } = this.page;
+    return h("li", { class: "card own", style: { "--aspect": one.width / one.height }, "data-key": one.key },
+      h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }), "aria-label": `Look closer at ${one.key}, your own photo` },
+        photo(one, { side: 320, ...marks(one) })),
+      h("div", { class: "about" }, this.ticks.box(one), h("h3", {}, named(one.key))),
+      copies(one),
+      h("p", { class: "quiet" }, "In the query"));
   }
 
   // The part that matched is what is marked: the rest of the photo is something else.
@@ -533,29 +553,29 @@ export class Search {
 
   // A photo is marked the same in each column: as the search for the object judges it, which alone verifies.
   showCompared(state, answers) {
-    const of = (answer) => new Set(answer.results.map((one) => one.key));
-    const [regional, ...others] = answers.map(of);
-    const judged = new Map(answers[0].results.map((one) => [one.key, gradeOf(one)]));
+    const found = answers.map((answer) => othersOf(answer, state.views));
+    const [regional, ...others] = found.map((results) => new Set(results.map((one) => one.key)));
+    const judged = new Map(found[0].map((one) => [one.key, gradeOf(one)]));
     const alone = [...regional].filter((key) => judged.get(key) !== "not likely" && others.every((set) => !set.has(key)));
     const columns = Object.entries(METHODS).map(([method, label], at) => {
       const own = at === 0 ? alone : [];
       return h("section", { class: "column", "aria-label": label },
         h("h3", { title: PAPER_NAMES[method] }, label),
-        h("ol", { role: "list" }, answers[at].results.map((one) => {
+        h("ol", { role: "list" }, found[at].map((one, place) => {
           const name = judged.get(one.key) ?? "not likely";
           const grade = GRADES[name];
           return h("li", { class: `${own.includes(one.key) ? "only" : ""} ${name === "not likely" ? "doubtful" : ""}`, "data-key": one.key },
             h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
-              "aria-label": `Look closer at ${one.key}, rank ${one.rank}, ${grade?.label ?? "probably something else"}${own.includes(one.key) ? ", only here" : ""}` },
+              "aria-label": `Look closer at ${one.key}, rank ${place + 1}, ${grade?.label ?? "probably something else"}${own.includes(one.key) ? ", only here" : ""}` },
             photo(one, { side: 320 })),
-            h("span", { class: "rank", "aria-hidden": "true" }, one.rank),
+            h("span", { class: "rank", "aria-hidden": "true" }, place + 1),
             grade ? h("span", { class: `stamp ${grade.kind}`, title: grade.meaning(one), "aria-hidden": "true" }, grade.sign) : null,
             own.includes(one.key) ? h("span", { class: "badge", "aria-hidden": "true" }, "only here") : null);
         })));
     });
-    const words = alone.length
-      ? `${counted(alone.length, "photo")} that ${alone.length === 1 ? "matches is" : "match are"} in the first column only`
-      : "The other columns find every match, too";
+    const matches = matchesOf(answers[0], state.views).length;
+    const words = !matches ? "Nothing certain in any column"
+      : alone.length ? `${counted(alone.length, "match", "matches")} in the first column only` : "Each column has every match";
     say(`${words}.`);
     this.found.replaceChildren(...this.head(state, words),
       h("p", { class: "quiet legend" }, "✓ is sure, ◐ shares a part, ~ is likely; pale photos are probably something else."),
@@ -563,13 +583,15 @@ export class Search {
   }
 }
 
-// Whether nothing matches besides the photos that the query was taken from, which match themselves.
-function nothingElse(state, answer) {
-  const own = (one) => state.views.some((view) => view.key === one.key);
-  return answer.n_matches !== null && !answer.results.some((one, at) => !own(one) && (one.verified || at < answer.n_matches));
-}
+const pointsOf = ({ inliers }) => (inliers == null ? "" : counted(inliers, "point"));
 
-const headline = (state, answer) => (answer.n_matches && nothingElse(state, answer) ? OWN_ALONE : summary(answer));
+const sentence = (words) => (words.endsWith(":") ? words : `${words}.`);
+
+// Where nothing is certain, the nearest photos are there to be judged: those of the first row are not pale.
+function brightenFirstRow(gallery) {
+  const cards = [...gallery.querySelectorAll(".doubtful")];
+  for (const card of cards.filter((one) => one.offsetTop === cards[0].offsetTop)) card.classList.remove("doubtful");
+}
 
 // What a download holds: the matches of the photo that was searched with.
 function fileName({ views: [{ key }] }) {
@@ -579,15 +601,12 @@ function fileName({ views: [{ key }] }) {
 const uncheckedWords = ({ n_unchecked: count }) =>
   (count ? `${counted(count, "photo")} ${count === 1 ? "was" : "were"} not checked` : "Not every photo was checked");
 
-function line(nothing, sure) {
+function line(sure) {
   return h("li", { class: "line" },
     h("p", {}, h("strong", {}, "Below this line: probably something else")),
     h("details", {},
       h("summary", {}, "Why the line is here"),
-      h("p", {}, nothing
-        ? "Besides the query's own photo, none resembles it clearly more than photos that have nothing in common, " +
-          "and no points of it were found again."
-        : sure
+      h("p", {}, sure
           ? "Above it stand the photos in which points of the query were found again in the same arrangement, and those whose score " +
             "is near theirs: the object seen from another side is reached from photo to photo, where no points match."
           : "Here the likeness to the query falls steeply, below half of what the best photo has. On photos whose contents are known " +

@@ -15,10 +15,9 @@ export class Selection {
   }
 
   // A new answer: what is ticked and still there stays ticked.
-  begin(answer, likely) {
-    this.answer = answer;
+  begin(answer, matches) {
     this.results = answer.results;
-    this.likely = likely;
+    this.matches = matches.map((one) => one.key);
     this.boxes.clear();
     this.last = null;
     this.chosen = new Set(this.results.map((one) => one.key).filter((key) => this.chosen.has(key)));
@@ -51,7 +50,8 @@ export class Selection {
 
   // A button that ticks what is above the line.
   all() {
-    const above = this.results.filter((one) => one.rank <= this.likely).map((one) => one.key);
+    const above = this.matches;
+    if (!above.length) return null;
     return h("p", { class: "tick-all" },
       h("button", { type: "button", onclick: () => this.set(above, true) },
         above.length === 1 ? "Tick the one above the line" : `Tick all ${above.length} above the line`),
@@ -90,7 +90,7 @@ export class Selection {
     const { state } = this.page;
     const add = this.results.filter((one) => this.chosen.has(one.key)).map((one) => ({ key: one.key, box: one.box }));
     const own = [...state.views, ...state.negatives].every((view) => view.key != null);
-    const seen = this.results.filter((one) => one.rank <= this.likely).map((one) => one.key);
+    const seen = [...this.matches, ...state.views.map((view) => view.key)];
     const search = own ? { views: state.views, negatives: state.negatives, method: state.method, seen } : null;
     try {
       const kept = await api.changeSet({ name: name.trim(), add, search });
