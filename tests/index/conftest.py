@@ -9,6 +9,7 @@ from sklearn.datasets import load_sample_image
 
 from manifind.index import Index
 from tests.extraction_options import PLAINLY
+from tests.shared import open_copy, shared_folder
 
 Pixels = npt.NDArray[np.uint8]
 BOX = (40.0, 60.0, 168.0, 188.0)
@@ -64,22 +65,26 @@ def query() -> Pixels:
     return scene(99, 1)
 
 
-@pytest.fixture(scope="session")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two things in four photos each, and four photos without any; some in a folder below."""
-    root = tmp_path_factory.mktemp("photos")
-    (root / "more").mkdir()
+def _make(folder: Path) -> None:
+    root = folder / "photos"
+    (root / "more").mkdir(parents=True)
     for i in range(4):
         Image.fromarray(scene(i, 1, (20 + 50 * i, 30 + 20 * i))).save(root / f"first-{i}.png")
         Image.fromarray(scene(10 + i, 2, (180 - 50 * i, 20 + 25 * i))).save(root / f"second-{i}.png")
         Image.fromarray(scene(20 + i, None)).save(root / "more" / f"none-{i}.png")
     (root / "notes.txt").write_text("not a photo")
     (root / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(300))
-    return root
+    (folder / "made").mkdir()
+    Index.create(folder / "made" / "photos.manifind", root, **PLAINLY, k=20, query_k=20, alpha=0.99).close()
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two things in four photos each, and four photos without any; some in a folder below."""
+    return shared_folder(tmp_path_factory, "index", _make) / "photos"
 
 
 @pytest.fixture(scope="session")
 def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
     """An index as they were made before whitenings were learnt: twelve photos have little to teach."""
-    path = tmp_path_factory.mktemp("made") / "photos.manifind"
-    return Index.create(path, photos, **PLAINLY, k=20, query_k=20, alpha=0.99)
+    return open_copy(photos.parent / "made" / "photos.manifind", tmp_path_factory)

@@ -15,6 +15,7 @@ from tests.index.conftest import thing
 from tests.serve.asking import PATIENCE, client_of
 from tests.serve.browsing import CHROMIUM, FLAGS, leave, opened
 from tests.serve.running import running
+from tests.shared import open_copy, shared_folder
 
 OTHERS = 104
 """Photos without either thing: enough to tell what chance gives."""
@@ -49,25 +50,29 @@ def planted(number: int, which: int, place: tuple[int, int]) -> Image.Image:
     return photo
 
 
-@pytest.fixture(scope="session")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two things in six photos each, and a hundred photos without them in a folder below."""
-    root = tmp_path_factory.mktemp("collection")
-    (root / "more").mkdir()
+def _make(folder: Path) -> None:
+    root = folder / "collection"
+    (root / "more").mkdir(parents=True)
     for i, (x, y) in enumerate(PLACES):
         planted(1000 + i, 1, (x, y)).save(root / f"first-{i}.png")
         planted(2000 + i, 2, (192 - x, y)).save(root / f"second-{i}.png")
     for i in range(OTHERS):
         background(i).save(root / "more" / f"none-{i:03d}.jpg", quality=90)
     (root / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(300))
-    return root
+    (folder / "made").mkdir()
+    Index.create(folder / "made" / "photos.manifind", root, **PLAINLY, k=30, query_k=20, alpha=0.9).close()
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two things in six photos each, and a hundred photos without them in a folder below."""
+    return shared_folder(tmp_path_factory, "serve", _make) / "collection"
 
 
 @pytest.fixture(scope="session")
 def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
     """An index as they were made before whitenings were learnt: its photos are parts of six."""
-    path = tmp_path_factory.mktemp("made") / "photos.manifind"
-    return Index.create(path, photos, **PLAINLY, k=30, query_k=20, alpha=0.9)
+    return open_copy(photos.parent / "made" / "photos.manifind", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
