@@ -4,6 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from manifind.boxes import parse_box
+from manifind.errors import InvalidInputError
 from manifind.index.search.filters import DATE
 from manifind.index.sets import MAX_NAME
 
@@ -35,10 +37,9 @@ def corners(text: str) -> list[float] | None:
     if len(text) > LONGEST_BOX or not _IN_NUMBERS.issuperset(text):
         return None
     try:
-        read = [float(part) for part in text.split(",")]
-    except ValueError:
+        return list(parse_box(text))
+    except InvalidInputError:
         return None
-    return read if len(read) == 4 else None
 
 
 class Strict(BaseModel):
