@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.attack import Attack, Place, broken, photos, picture
+from tests.attack import PHOTOS, Attack, Place, broken, photos, picture
 
 LARGE = "/api/picture?key=large.jpg&side=160"
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -416,6 +416,37 @@ def new_matches(place: Place) -> str:
         return f"the next three requests took {took:.1f} s"
 
 
+def abandoned_streams(place: Place) -> str:
+    """Begin 200 searches that are streamed, each another, and leave at the first line or before it; then search."""
+    with serving(place) as target:
+        before, files = target.memory, target.files
+        answers = Counter[str]()
+        for first in range(0, 200, 20):
+            with ExitStack() as leavers:
+                for i in range(first, first + 20):
+                    body = f'{{"views": [{{"key": "{i % PHOTOS:02d}.jpg", "box": [{i}, 0, 390, 290]}}]}}'
+                    leaver = leavers.enter_context(target.connect())
+                    leaver.settimeout(10)
+                    length = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+                    leaver.sendall(head("POST", "/api/search/stream", *length) + body.encode())
+                    if i % 2:
+                        answers[leaver.recv(12).decode()] += 1
+        start = time.perf_counter()
+        status = target.get("/api/search?q=k:03.jpg").status_code
+        took = time.perf_counter() - start
+        until(lambda: target.files <= files + 5, 20)
+        told = f"{dict(answers)}; a search after that took {took:.1f} s; {(target.memory - before) / 1e6:+.0f} MB"
+        if (
+            status != 200
+            or set(answers) - {"HTTP/1.1 200", "HTTP/1.1 503"}
+            or took > 10
+            or target.memory - before > 300e6
+            or "Traceback" in target.log.read_text()
+        ):
+            broken(f"{told}, {status}; {target.log.read_text()[-300:]}")
+        return told
+
+
 def formulas(place: Place) -> str:
     """Name a photo as a formula, and take the results away as a table."""
     with serving(place) as target:
@@ -441,5 +472,6 @@ ATTACKS: dict[str, Attack] = {
     "pipes in place of photos": pipes,
     "a photo and a link that change places": swapped_links,
     "60 abandoned searches of a set": new_matches,
+    "200 abandoned streams": abandoned_streams,
     "a formula in a table": formulas,
 }
