@@ -104,6 +104,9 @@ def test_a_search_is_among_the_photos_whose_columns_say_so(index: Index, photos:
     assert "artist: Klee; year: 1920; note: =1+1" in table
     assert "'=1+1" in run(*words, "--where", "artist=Klee").stdout
     assert "no column 'painter'" in refused(*words, "--where", "painter=Klee")
+    catalogue.write_text("key,ti\x1b]0;owned\x07tle,\u202eeltit\n")
+    told = refused(*words, "--where", "painter=Klee")
+    assert "it has ti\\u001b]0;owned\\u0007tle, \\u202eeltit" in told, "a catalogue steers no terminal by an error"
     assert "give --metadata too" in refused("search", index.path, photos / "first-0.png", "--where", "a=b")
     assert "takes no --metadata" in refused("search", index.path, "--queries", catalogue, "--metadata", catalogue)
 

@@ -125,7 +125,7 @@ def plain_errors(
     except (ManifindError, FileNotFoundError, NotADirectoryError) as error:
         if debug:
             raise
-        err.print(error)
+        err.print(_sentence(error))
         named = isinstance(error, FileNotFoundError | NotADirectoryError)
         sys.exit(MACHINE_FAULT if isinstance(error, DamagedError | OSError) and not named else WRONG_WORDS)
     except (OSError, sqlite3.Error, MemoryError) as error:
@@ -133,8 +133,13 @@ def plain_errors(
             raise
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         remedy = REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
-        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}{remedy}.")
+        err.print(_sentence(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}{remedy}."))
         sys.exit(MACHINE_FAULT)
+
+
+def _sentence(error: object) -> str:
+    """Return an error without what would steer a terminal: files from anybody may be quoted in it."""
+    return "\n".join(map(visible, str(error).splitlines()))
 
 
 def check_formats(*, as_json: bool, as_csv: bool) -> None:
