@@ -4,6 +4,7 @@ Pillow does the same value by value in Python, a minute for the 16-bit PPM of a 
 """
 
 import io
+from typing import Any
 
 import numpy as np
 from PIL.PpmImagePlugin import PpmImageFile
@@ -21,8 +22,9 @@ def has_odd_scale(image: PpmImageFile) -> bool:
 
 def rescale(image: PpmImageFile, data: bytes) -> PpmImageFile:
     """Return the image of a file whose values run to 255, or to 65535 where they are greys of two bytes."""
-    ((_, _, begin, arguments),) = image.tile
-    _, white = arguments  # type: ignore[misc]
+    (tile,) = image.tile
+    arguments: Any = tile.args
+    begin, white = tile.offset, int(arguments[1])
     is_wide = image.mode == "I"
     target, kind = (65535, ">u2") if is_wide else (255, "u1")
     given = np.dtype("u1" if white < 256 else ">u2")
