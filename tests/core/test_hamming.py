@@ -17,7 +17,9 @@ counting = pytest.mark.skipif(
 )
 
 
-def plainly(queries: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], k: int) -> tuple[list[int], list[int]]:
+def plainly(
+    queries: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], k: int
+) -> tuple[list[list[int]], list[list[int]]]:
     """All differences, sorted; of rows equally near the first comes first."""
     bits, asked = (np.unpackbits(some, axis=1).astype(int) for some in (rows, queries))
     apart = np.abs(asked[:, None] - bits).sum(axis=2)
@@ -73,7 +75,7 @@ def test_queries_find_the_nearest_in_the_groups_that_they_visit(seed: int, m: in
     queries, codes, centres = (rng.integers(0, 4, size=(size, 32), dtype=np.uint8) for size in (m, n, groups))
     grouped, visits = group_codes(codes, centres), int(rng.integers(1, groups + 2))
     assert grouped is not None
-    group_of = np.array([nearest for (nearest,) in plainly(codes, centres, 1)[0]])
+    group_of = np.array(plainly(codes, centres, 1)[0])[:, 0]
     found = knn_hamming_groups(queries, grouped, k, visits)
     for query, own in zip(queries, found.tolist(), strict=True):
         near = np.flatnonzero(np.isin(group_of, plainly(query[None], centres, visits)[0][0]))
@@ -123,13 +125,13 @@ def test_the_boundary_refuses_groups_that_do_not_fit() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             features.knn_hamming_groups(*bad)
-    for words, bad in (
-        ("32 bytes", (codes, codes[:, :31].copy(), 1)),
-        ("no centre", (codes, codes[:0], 1)),
-        ("threads", (codes, codes, 0)),
+    for words, centres, threads in (
+        ("32 bytes", codes[:, :31].copy(), 1),
+        ("no centre", codes[:0], 1),
+        ("threads", codes, 0),
     ):
         with pytest.raises(ValueError, match=words):
-            features.nearest_hamming(*bad)
+            features.nearest_hamming(codes, centres, threads)
 
 
 @compiled

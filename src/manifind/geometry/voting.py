@@ -102,7 +102,7 @@ class VotedFeatures:
 def learn_centres(codes: Packed, config: VotingConfig) -> Packed:
     """Return codes by which others are grouped: of each bit, most codes of a group have that of its centre."""
     sample = codes[np.linspace(0, len(codes) - 1, config.training_features).astype(int)]
-    centres = sample[np.linspace(0, len(sample) - 1, config.groups).astype(int)]
+    centres: Packed = sample[np.linspace(0, len(sample) - 1, config.groups).astype(int)]
     for _ in range(config.training_rounds):
         groups = group_codes(sample, centres)
         if groups is None:

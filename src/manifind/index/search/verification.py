@@ -322,7 +322,7 @@ def vote_for_images(
     best = select_by_votes(
         voters, local.rows, local.starts, limit, local.keeping.kind, config=config.voting, features=images
     )
-    return best.tolist()
+    return [int(image) for image in best]
 
 
 def _voted_features(
