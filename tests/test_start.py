@@ -57,6 +57,19 @@ def test_every_public_name_is_there() -> None:
         manifind.nothing  # noqa: B018
 
 
+def test_no_garbage_is_collected_while_a_command_is_imported() -> None:
+    program = """
+import click, gc
+from manifind.cli import main
+collected = []
+gc.callbacks.append(lambda *_: collected.append(1))
+main.get_command(click.Context(main), "search")
+print(len(collected), gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.split() == ["0", "True", "True"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_listed_with_how_its_own_help_begins(name: str) -> None:
     command = main.get_command(click.Context(main), name)
