@@ -179,7 +179,6 @@ void merge(const Lists& lists, int64_t m, int64_t k, int32_t* ids, int32_t* dist
             merged.insert(merged.end(), of_thread[q].heap.begin(), of_thread[q].heap.end());
         const int64_t found = std::min<int64_t>(k, int64_t(merged.size()));
         std::partial_sort(merged.begin(), merged.begin() + found, merged.end());
-        merged.resize(size_t(k), {-1, -1});
         for (int64_t i = 0; i < k; ++i) {
             const Entry entry = i < found ? merged[i] : Entry{-1, -1};
             distances[q * k + i] = entry.first, ids[q * k + i] = entry.second;
