@@ -6,15 +6,19 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.iiif import CANVASES, FetchConfig, MirrorConfig, MirrorReport, mirror, read_canvases
 from manifind.iiif.fetch import Fetcher, FetchError
 from manifind.iiif.mirror import image_address
+from manifind.iiif.presentation import canvases_of, members_of
 from manifind.index import Index
 from manifind.reports.annotations import annotations_data
 from tests.commands import refused, run
@@ -151,6 +155,32 @@ def test_bodies_are_bounded(museum: Museum, tmp_path: Path) -> None:
 )
 def test_an_image_is_asked_for_at_the_size_that_is_needed(info: dict[str, object], words: str) -> None:
     assert image_address(info, "https://example.org/a", 1600) == f"https://example.org/a/{words}0/default.jpg"
+
+
+def places_in(document: Any) -> list[tuple[Any, Any]]:
+    """Every value in a document, as what holds it and its name there."""
+    inside = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [place for name, value in inside for place in ((document, name), *places_in(value))]
+
+
+JUNK = st.none() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({}) | st.just(["x"]) | st.just({"en": 1})
+
+
+@given(st.data())
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_document_of_anybody_is_read_without_a_crash(museum: Museum, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(sorted(museum.documents)))
+    document = json.loads(json.dumps(museum.documents[path]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, name = data.draw(st.sampled_from(places_in(document)))
+        holder[name] = data.draw(JUNK)
+    for one in canvases_of(document):
+        assert one.canvas
+        assert one.image
+        assert len(one.place) == 4
+    assert all(members_of(document))
 
 
 def test_a_folder_of_something_else_is_left_alone(museum: Museum, tmp_path: Path) -> None:
