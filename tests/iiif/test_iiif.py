@@ -165,7 +165,9 @@ def places_in(document: Any) -> list[tuple[Any, Any]]:
     return [place for name, value in inside for place in ((document, name), *places_in(value))]
 
 
-JUNK = st.none() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({}) | st.just(["x"]) | st.just({"en": 1})
+JUNK: st.SearchStrategy[Any] = (
+    st.none() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({}) | st.just(["x"]) | st.just({"en": 1})
+)
 
 
 @given(st.data())
