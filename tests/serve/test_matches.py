@@ -159,6 +159,31 @@ def test_the_search_goes_on_with_the_sure_photos_until_it_is_switched_off(page: 
     assert asked == [True, False, True]
 
 
+def test_mirrored_objects_are_looked_for_once_the_switch_is_on(page: Page) -> None:
+    asked: list[bool] = []
+    page.on(
+        "request",
+        lambda one: (
+            asked.append(json.loads(one.post_data or "{}").get("mirrored", False))
+            if one.url.endswith("/api/search/stream")
+            else None
+        ),
+    )
+    page.goto(SEARCH)
+    shown(page)
+    more(page)
+    switch = page.get_by_role("switch", name="Look for mirrored ones too")
+    expect(switch).not_to_be_checked()
+    switch.click()
+    expect(switch).to_be_checked()
+    assert "mirrored=1" in page.url
+    expect(page.locator(".chips")).to_contain_text("mirrored too")
+    shown(page)
+    page.get_by_role("button", name="Back to The object").click()
+    expect(switch).not_to_be_checked()
+    assert asked == [False, True, False]
+
+
 def test_a_query_without_texture_says_that_geometry_cannot_tell(page: Page) -> None:
     page.goto("/?q=k:first-0.png@200,0,214,20&why=first-1.png")
     expect(page.locator(".matches")).to_contain_text("too little texture")
