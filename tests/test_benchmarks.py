@@ -37,6 +37,17 @@ def test_gmm(repository: Path) -> None:
     assert result["largest_difference_of_means"] == pytest.approx(0, abs=1e-4)
 
 
+def test_mirrored(repository: Path) -> None:
+    result = printed(repository, "benchmarks/mirrored.py", "--scenes", "12", "--every", "24")
+    assert [(row["query"], row["searched"]) for row in result["rows"]] == [
+        ("as it is", "one way"),
+        ("as it is", "both ways"),
+        ("mirrored", "one way"),
+        ("mirrored", "both ways"),
+    ]
+    assert result["rows"][3]["right"] >= result["rows"][2]["right"]
+
+
 def test_updates(repository: Path) -> None:
     result = printed(repository, "benchmarks/updates.py", "--photos", "120", "--k", "10", "--share", "0.05")
     assert result["photos"] == 120
