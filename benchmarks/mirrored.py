@@ -2,8 +2,8 @@
 
     python benchmarks/mirrored.py [--folder FOLDER] [--scenes 45] [--seed 0] [--every 2] [--json]
 
-The scenes of ``manifind demo`` are written to FOLDER and indexed. Every second query is searched as it is, and mirrored:
-to the mirrored query all scenes are mirrored ones. What is printed, of each of them searched one way and both ways:
+The scenes of ``manifind demo`` are written to FOLDER and indexed. Every second query is searched as it is, and
+mirrored: to the mirrored query all scenes are mirrored ones. What is printed, of each searched one way and both ways:
 
 map        mean average precision of the last result
 score      mean score of the three best right photos of the first ranking, before anything is verified
