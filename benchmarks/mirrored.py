@@ -23,6 +23,7 @@ from manifind.demo.scenes import Query, Scenes, make_scenes
 from manifind.geometry import mirror_box
 from manifind.index import Index
 from manifind.io import read_photo
+from manifind.types import Box
 
 
 def measure(index: Index, made: Scenes, queries: list[Query], *, turned: bool, mirrored: bool) -> dict[str, Any]:
@@ -30,7 +31,8 @@ def measure(index: Index, made: Scenes, queries: list[Query], *, turned: bool, m
     rows = []
     for query in queries:
         shown = {scene.file for scene in made.truth if scene.shows == query.shows}
-        pixels, box = read_photo(made.queries_folder / query.file).pixels, query.box
+        pixels = read_photo(made.queries_folder / query.file).pixels
+        box: Box = query.box
         if turned:
             box = mirror_box(box, pixels.shape[1])
             pixels = np.ascontiguousarray(pixels[:, ::-1])

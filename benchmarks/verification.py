@@ -55,7 +55,7 @@ def asked(known: Known, most: int, first: int) -> list[Asked]:
         pixels = read_photo(known.file(query.image)).pixels
         view = extract_query_view(known.index.extractor, pixels, query.box)
         (retrieval,) = retrieve(snapshot, [QueryRegions.of([view])], None)
-        features, box = extract_query_features(pixels, query.box, kind=feature_kind(snapshot))
+        features, box, _ = extract_query_features(pixels, query.box, kind=feature_kind(snapshot))
         images = retrieval.ranking.images[:first].tolist()
         photos = load_or_locate_features(snapshot, [snapshot.catalogue[image] for image in images])
         found.append((features, box, [one for one in photos if isinstance(one, PackedFeatures)]))

@@ -65,9 +65,9 @@ def test_mirrored_photos_are_found_verified_and_told(collection: Index, query: P
     verified = {hit.key: hit for hit in result if hit.verified}
     assert {key: hit.mirrored for key, hit in verified.items()} == TRUTH
     for key, hit in verified.items():
-        np.testing.assert_allclose(hit.outline, outline_of(key), atol=4)
+        np.testing.assert_allclose(np.array(hit.outline), np.array(outline_of(key)), atol=4)
         x, y = np.array(outline_of(key)).T
-        np.testing.assert_allclose(hit.box, (x.min(), y.min(), x.max(), y.max()), atol=12)
+        np.testing.assert_allclose(np.array(hit.box), (x.min(), y.min(), x.max(), y.max()), atol=12)
     assert result.n_matches == 6
     assert "mirrored" in result._repr_html_()
 

@@ -124,8 +124,9 @@ class ExplainRequest(Strict):
 
     def search(self) -> SearchRequest:
         """Return the search that it is about."""
-        examples = {"views": self.views, "negatives": self.negatives, "vectors": self.vectors}
-        return SearchRequest(**examples, verify=0, mirrored=self.mirrored)
+        return SearchRequest(
+            views=self.views, negatives=self.negatives, vectors=self.vectors, verify=0, mirrored=self.mirrored
+        )
 
     @model_validator(mode="after")
     def _something(self) -> Self:
