@@ -541,6 +541,7 @@ export class Search {
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }), "aria-label": `Look closer at ${one.key}, your own photo` },
         photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" }, this.ticks.box(one), h("h3", {}, named(one.key))),
+      one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
       copies(one),
       h("p", { class: "quiet" }, "In the query"));
   }
