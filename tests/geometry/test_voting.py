@@ -65,6 +65,8 @@ def test_features_in_groups_vote_as_all_do_where_all_groups_are_visited(photos: 
     rows, starts = from_rows(photos)
     query, few = pack(photos[2][::3]), VotingConfig(max_keypoints=200, min_grouped=1, training_features=300)
     exact = count_votes(query, rows, starts, config=replace(few, min_grouped=len(rows) + 1))
+    alone = VotedFeatures.of(rows, starts, config=few, group=False)
+    np.testing.assert_array_equal(count_votes(query, rows, starts, config=few, features=alone), exact)
     everywhere = replace(few, visited_groups=few.groups)
     np.testing.assert_array_equal(count_votes(query, rows, starts, config=everywhere), exact)
     some = count_votes(query, rows, starts, config=few)

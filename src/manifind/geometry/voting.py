@@ -74,15 +74,20 @@ class VotedFeatures:
         places: npt.NDArray[np.int64] | None = None,
         *,
         config: VotingConfig | None = None,
+        group: bool = True,
     ) -> Self:
-        """Take the first features of some images, of all by default. Other parameters as for `count_votes`."""
+        """Take the first features of some images, of all by default. Other parameters as for `count_votes`.
+
+        Many are grouped unless `group` is false: grouping takes as long as one query saves by it.
+        """
         config = config or VotingConfig()
         places = np.arange(len(starts) - 1) if places is None else places
         firsts = starts[places]
         lasts = np.minimum(starts[places + 1], firsts + config.max_keypoints)
         codes = gray_codes(images, kind, list(zip(firsts.tolist(), lasts.tolist(), strict=True)))
         offsets = np.concatenate([[0], np.cumsum(lasts - firsts)]).astype(np.int64)
-        groups = group_codes(codes, learn_centres(codes, config)) if len(codes) >= config.min_grouped else None
+        group &= len(codes) >= config.min_grouped
+        groups = group_codes(codes, learn_centres(codes, config)) if group else None
         return cls(places, firsts, offsets, codes if groups is None else None, groups)
 
     def nearest(self, codes: Packed, config: VotingConfig) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

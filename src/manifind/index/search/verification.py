@@ -329,11 +329,13 @@ def _voted_features(
     snapshot: Snapshot, local: StoredLocalFeatures, images: npt.NDArray[np.integer], config: VotingConfig
 ) -> VotedFeatures:
     """Return the features of images that queries vote for; those of a whole collection are kept with the snapshot."""
+    whole = len(images) == len(snapshot.catalogue)
 
     def read() -> VotedFeatures:
-        return VotedFeatures.of(*local.checked(images), local.keeping.kind, images.astype(np.int64), config=config)
+        rows, starts = local.checked(images)
+        return VotedFeatures.of(rows, starts, local.keeping.kind, images.astype(np.int64), config=config, group=whole)
 
-    if len(images) < len(snapshot.catalogue):
+    if not whole:
         return read()
     with snapshot.cache.lock:
         if snapshot.cache.voted is None or snapshot.cache.voted[0] != config:
