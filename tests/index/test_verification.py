@@ -192,6 +192,19 @@ def test_of_several_views_the_surest_counts(index: Index, query: Pixels, found: 
     assert [(hit.key, hit.outline) for hit in both[:4]] == [(hit.key, hit.outline) for hit in found[:4]]
 
 
+def test_a_photo_stays_verified_when_a_positive_is_added(index: Index, query: Pixels) -> None:
+    before = index.search(query, BOX, top=None)
+    verified_before = {hit.key: hit.inliers for hit in before if hit.verified}
+    assert len(verified_before) == 4
+    # Photos of the same object and of another one, and noise.
+    noise = np.random.default_rng(0).integers(0, 256, (240, 320, 3), dtype=np.uint8)
+    for positive in (("first-0.png", BOX), ("second-0.png", None), (noise, BOX)):
+        after = {
+            hit.key: hit.inliers for hit in index.search(query, BOX, top=None, positives=[positive]) if hit.verified
+        }
+        assert all((after.get(key) or 0) >= (inliers or 0) for key, inliers in verified_before.items())
+
+
 def test_a_query_without_texture_leaves_the_result_as_it_is(index: Index) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
     result = index.search(even, top=None)
@@ -292,3 +305,18 @@ def test_an_image_that_stands_last_is_verified_by_votes(index: Index, query: Pix
     result = verified(upside_down, [extract_query_features(query, BOX)], first=4)
     assert result.n_verified == 4
     assert sorted(hit.key for hit in result[:4]) == [f"first-{i}.png" for i in range(4)]
+
+
+def test_a_further_view_takes_no_votes_from_the_first(index: Index, query: Pixels) -> None:
+    retrieval = ranked(index, query, BOX).retrieval
+    ranking, catalogue = retrieval.ranking, retrieval.snapshot.catalogue
+    order = sorted(
+        range(len(ranking.images)), key=lambda i: not catalogue[int(ranking.images[i])].key.startswith("more")
+    )
+    empty_first = result_of(replace(retrieval, ranking=replace(ranking, images=ranking.images[order])))
+    assert all(hit.key.startswith("more/none") for hit in empty_first[:4])
+    views = [extract_query_features(query, BOX), extract_query_features(scene(98, 2), BOX)]
+    result = verified(empty_first, views, first=4)
+    assert sorted(hit.key for hit in result if hit.verified) == [
+        f"{n}-{i}.png" for n in ("first", "second") for i in range(4)
+    ]

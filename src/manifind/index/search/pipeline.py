@@ -20,7 +20,7 @@ Full-resolution verification runs last. Where nothing was verified before, it al
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from manifind.geometry import PackedFeatures
 from manifind.index.config import SearchConfig
@@ -181,7 +181,9 @@ class VerifyingSteps:
             last = yield from self._verify_stored(ranked, images[len(known) : len(known) + first])
             known = {**known, **last}
         if self._complete and state.voted is None and self._may_go_on():
-            state.voted = vote_for_images(snapshot, ranked.images, self._views, first, self._config)
+            # Each view votes for as many: a further example takes no place from what the others verify.
+            votes = (vote_for_images(snapshot, ranked.images, [view], first, self._config) for view in self._views)
+            state.voted = list(dict.fromkeys(chain.from_iterable(votes)))
         if self._complete:
             voted = [image for image in state.voted or () if image not in known]
             known = {**known, **(yield from self._verify_stored(ranked, voted))}
