@@ -16,11 +16,14 @@ from manifind.index.search import results
 from manifind.index.search.query import SearchQuery, extract_query_features
 from manifind.index.search.verification import MatchedGeometry
 from manifind.reports.results import COLUMNS, hit_data, result_data, table_rows
+from manifind.reports.search import found_words, rule_words
 from manifind.types import Box
 from tests.index.conftest import ALL, BOX, Pixels
 from tests.index.searching import configured, knowing, ranked, result_of, verified
 
 THING = (20, 30, 148, 158)
+UNREACHABLE = CutoffConfig(min_null_similarity=4.0, max_null_similarity=4.0)
+"""No photo resembles a query as much."""
 
 
 def test_a_result_is_a_sequence_of_hits(index: Index, photos: Path) -> None:
@@ -180,6 +183,36 @@ def test_a_query_without_texture_must_resemble_an_image_clearly(index: Index, qu
         cutoff = replace(result.config.cutoff, textureless_factor=factor)
         strict = replace(result, config=replace(result.config, cutoff=cutoff))
         assert knowing(strict, plain).n_matches == n_matches
+
+
+def test_the_querys_own_photo_is_counted_nowhere(index: Index, query: Pixels) -> None:
+    result = index.search("first-0.png", BOX)
+    assert (result.n_matches, result.n_other_matches) == (4, 3)
+    assert not result.nearest_may_match
+    assert found_words(result) == "3 photos are likely to show it, 3 of them verified"
+    alone = configured(index, cutoff=UNREACHABLE).search("first-0.png", BOX, verify=0)
+    assert (alone.n_other_matches, alone.nearest_may_match) == (0, True)
+    assert found_words(alone) == "Nothing certain besides the query's own photo"
+    assert rule_words(alone) == "Nothing certain besides the query's own photo. The nearest, please judge"
+    assert index.search(query, BOX, method="match").n_other_matches is None
+
+
+def test_the_nearest_may_match_a_query_without_texture_and_none_that_resembles_nothing(
+    index: Index, query: Pixels
+) -> None:
+    unlike = ranked(configured(index, cutoff=UNREACHABLE), query, BOX)
+    assert (unlike.n_matches, unlike.nearest_may_match) == (0, False)
+    assert found_words(unlike) == "Nothing in this collection matches"
+    textured, plain = (knowing(unlike, {hit.image: Verification(said) for hit in unlike[:5]}) for said in (False, None))
+    assert not textured.nearest_may_match
+    assert plain.nearest_may_match
+    assert (found_words(plain), rule_words(plain)) == ("Nothing certain", "Nothing certain. The nearest, please judge")
+    # What shares a part stands out, and is no match.
+    clear = ranked(configured(index, cutoff=CutoffConfig(pair_null_ratio=0.1)), query, BOX)
+    shared = knowing(
+        clear, dict.fromkeys(clear.images.tolist(), Verification(False, 9, shares_part=True)), is_part=True
+    )
+    assert (shared.n_matches, shared.nearest_may_match) == (0, True)
 
 
 def test_weak_matches_beside_verified_images_are_matches(index: Index, query: Pixels) -> None:

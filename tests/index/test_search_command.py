@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manifind.index import Index, SearchConfig
+from manifind.index import Index, SearchConfig, SearchResult
 from manifind.index.config import CutoffConfig, RetrievalConfig
 from tests.commands import refused, run
 from tests.extraction_options import QUICKLY
@@ -209,6 +209,22 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     assert run("search", index.path, "first-0.png", "--no-verify", "--csv").stdout.count("\n") == 1
     assert run("search", index.path, "first-0.png", "--no-verify", "--html", page).exit_code == 1
     assert "Nothing in this collection matches" in page.read_text()
+
+
+def test_the_nearest_are_to_be_judged_where_the_querys_own_photo_alone_is_there(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(monkeypatch, SearchConfig(cutoff=CutoffConfig(min_null_similarity=4.0, max_null_similarity=4.0)))
+    result = run("search", index.path, "first-0.png", "--no-verify")
+    own, rule, *_ = result.stdout.splitlines()[1:]
+    assert own.endswith("the query's own")
+    assert rule.startswith("── Nothing certain besides the query's own photo. The nearest, please judge ──")
+    # A query without texture may be there, though no photo is a match.
+    monkeypatch.setattr(SearchResult, "nearest_may_match", True)
+    monkeypatch.setattr(SearchResult, "n_matches", 0)
+    result = run("search", index.path, "first-0.png", "--no-verify")
+    assert result.exit_code == 1
+    assert "nothing certain; please judge the nearest." in result.stderr
 
 
 def test_explain_takes_the_paths_that_search_takes(index: Index, photos: Path, tmp_path: Path) -> None:

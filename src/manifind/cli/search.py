@@ -34,7 +34,7 @@ from manifind.reports.metadata import Condition, Metadata, metadata_words, read_
 from manifind.reports.parquet import write_results
 from manifind.reports.results import as_csv as as_csv_text
 from manifind.reports.results import coco_data, hit_data, hit_pictures, result_data
-from manifind.reports.search import BELOW, NEAREST, batch_csv, batch_data, batch_page, counted, search_page
+from manifind.reports.search import batch_csv, batch_data, batch_page, counted, rule_words, search_page
 from manifind.reports.search_report import write_report
 from manifind.reports.text import visible
 
@@ -240,7 +240,7 @@ def search(
             left = counted(len(result.unchecked_images), "photo")
             err.print(f"the deadline came first; next to be verified: {left}.")
         if nothing:
-            err.print("nothing matches.")
+            err.print("nothing certain; please judge the nearest." if result.nearest_may_match else "nothing matches.")
             sys.exit(NOTHING_FOUND)
 
 
@@ -291,7 +291,7 @@ def hit_lines(result: SearchResult, metadata: Metadata | None = None) -> Iterato
         yield f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where"
     for key, hit, words in zip(keys, result, verdicts, strict=True):
         if result.n_matches == hit.rank - 1:
-            yield f"── {BELOW if result.n_matches else NEAREST} ".ljust(widest + 40, "─")
+            yield f"── {rule_words(result)} ".ljust(widest + 40, "─")
         checked = f"{words:<{wide}}  " if column else ""
         where = "the query's own" if hit.image in result.own else "" if hit.box is None else shown_box(hit.box)
         yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()

@@ -23,6 +23,8 @@ from manifind.reports.text import as_csv_text, cell, visible
 BELOW = "Below this line: probably something else"
 NEAREST = "These are merely the nearest"
 """What the rule at the line says; the second where nothing stands above it."""
+JUDGE = "The nearest, please judge"
+"""What the rule says where no other photo is a match, and yet the nearest may show the object."""
 
 
 def search_page(
@@ -45,19 +47,30 @@ def search_page(
 
 def rule_words(result: SearchResult) -> str:
     """Say what the rule at the line says."""
+    if result.nearest_may_match:
+        return f"{uncertain_words(result)}. {JUDGE}"
     return BELOW if result.n_matches else NEAREST
 
 
+def uncertain_words(result: SearchResult) -> str:
+    """Say that no photo is a match for certain, besides the query's own where the collection has it."""
+    has_own = any(image in result.own for image in result.images.tolist())
+    return "Nothing certain besides the query's own photo" if has_own else "Nothing certain"
+
+
 def found_words(result: SearchResult) -> str:
-    """Say how many photos were found, and how many of them are likely to show the object."""
-    if not result or result.n_matches == 0:
+    """Say how many photos besides the query's own were found, and how many are likely to show the object."""
+    own = sum(image in result.own for image in result.images.tolist())
+    if result.nearest_may_match:
+        return uncertain_words(result)
+    if len(result) == own or result.n_other_matches == 0:
         return "Nothing in this collection matches"
     if result.n_matches is None:
-        return counted(len(result), "photo")
-    sure = sum(hit.verified is True for hit in result[: result.n_matches])
+        return counted(len(result) - own, "photo")
+    sure = sum(hit.verified is True and hit.image not in result.own for hit in result[: result.n_matches])
     verified = f", {sure} of them verified" if sure else ""
-    are = "is" if result.n_matches == 1 else "are"
-    return f"{counted(result.n_matches, 'photo')} {are} likely to show it{verified}"
+    are = "is" if result.n_other_matches == 1 else "are"
+    return f"{counted(result.n_other_matches or 0, 'photo')} {are} likely to show it{verified}"
 
 
 def chain_page(

@@ -341,6 +341,31 @@ class SearchResult(Sequence[Hit]):
         return self.order.n_verified
 
     @property
+    def n_other_matches(self) -> int | None:
+        """How many matches are not the query's own images, which match themselves; None as for `n_matches`."""
+        return None if self.n_matches is None else int((~self._is_own[: self.n_matches]).sum())
+
+    @property
+    def nearest_may_match(self) -> bool:
+        """Whether no other image is a match, and yet the nearest may show the object.
+
+        So it is unless the query is a photo from elsewhere that resembles no image more than unrelated images do: a
+        query without texture cannot be verified, and a photo of the collection was taken where others were.
+        """
+        others = self.images[~self._is_own].tolist()
+        if not others or self.n_other_matches != 0:
+            return False
+        textureless = bool(self.verifications) and all(
+            one.verified is None for image, one in self.verifications.items() if image not in self.own
+        )
+        resembles = self.confidence is None or self.confidence.similarity > self.confidence.null_similarity
+        return len(others) < len(self.images) or textureless or resembles
+
+    @property
+    def _is_own(self) -> npt.NDArray[np.bool_]:
+        return np.isin(self.images, list(self.own))
+
+    @property
     def images(self) -> IntArray:
         """The numbers of the images."""
         return self.order.images
