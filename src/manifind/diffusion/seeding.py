@@ -106,7 +106,7 @@ def expand_seed(
 def either_seed(a: Seed, b: Seed) -> Seed:
     """Return the larger of two seeds at each region: y of a query that is one of two.
 
-    Neither query's y is lowered anywhere, so what one of them finds by itself keeps its score at least: all entries of
+    Neither query's y is lowered anywhere, so no region's f falls below that of either query alone: all entries of
     (I − αS)⁻¹ are non-negative.
     """
     regions = np.union1d(a.regions, b.regions)
