@@ -45,7 +45,7 @@ def test_verified_tiles_have_an_outline_and_say_so(page: Page, repository: Path)
         np.testing.assert_allclose(found, np.clip(whole, 0, SIZE), atol=4)  # along the border where it goes beyond
     expect(page.locator(".count")).to_have_text("5 photos, all of them sure")
     for card in sure.all():
-        expect(card.locator(".points")).to_have_text(re.compile(r"^\d+ points$"))  # 5 is not 47
+        expect(card.locator(".points")).to_have_text(re.compile(r"^\s*\d+ points$"))  # 5 is not 47
     expect(page.locator(".line")).to_be_visible()
     expect(page.locator(".card.doubtful .sure")).to_have_count(0)
     kept(page, "verified", repository)
