@@ -60,8 +60,8 @@ def test_on_a_telephone_a_query_folds_and_opens_again(browser: Browser, address:
 def test_a_tiny_box_is_not_told_to_be_smaller(page: Page) -> None:
     page.goto("/?q=k:first-0.png@200,30,206,35")
     expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
-    expect(page.locator(".nothing")).to_contain_text("The box has only 6 × 5 pixels")
-    expect(page.locator(".nothing")).not_to_contain_text("smaller")
+    expect(page.locator(".results .note")).to_contain_text("The box has only 6 × 5 pixels")
+    expect(page.locator(".results")).not_to_contain_text("smaller")
 
 
 def test_an_odd_address_is_told_in_words(page: Page, address: str) -> None:
