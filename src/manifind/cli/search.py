@@ -291,7 +291,7 @@ def hit_lines(result: SearchResult, metadata: Metadata | None = None) -> Iterato
         yield f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where"
     for key, hit, words in zip(keys, result, verdicts, strict=True):
         if result.n_matches == hit.rank - 1:
-            yield f"── {rule_words(result)} ".ljust(widest + 40, "─")
+            yield f"── {rule_words(result)} ──".ljust(widest + 40, "─")
         checked = f"{words:<{wide}}  " if column else ""
         where = "the query's own" if hit.image in result.own else "" if hit.box is None else shown_box(hit.box)
         yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()
