@@ -51,3 +51,24 @@ def test_a_table_is_rewritten_where_a_figure_is_another() -> None:
     stored = json.loads(tables.DEMO.read_text())["methods"]
     for method in stored:
         assert f"| {method['method']} | {method['mAP']:.1f} |" in rewritten
+
+
+def test_what_evaluations_wrote_of_indexes_becomes_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "DEFAULTS", tmp_path / "defaults.json")
+    reports = []
+    for column, figures in (("Holidays", (91.04, 96.05)), ("ROxford5k Hard", (11.0, 52.96))):
+        ways = {"method": "plain", "verify": None}, {"method": "regional", "verify": None, "expand": True}
+        rows = [
+            {"parameters": way, "column": column, "mAP_mean": 1.0, "mAP_trapezoid": mAP}
+            for way, mAP in zip(ways, figures, strict=True)
+        ]
+        reports.append(tmp_path / f"{column}.json")
+        reports[-1].write_text(json.dumps({"definition": "trapezoid", "results": rows}))
+    tables.store_defaults(reports)
+    table = tables.defaults_table(json.loads(tables.DEFAULTS.read_text()))
+    assert table.splitlines() == [
+        "| mAP | Holidays | Revisited Hard |",
+        "| --- | --- | --- |",
+        "| plain similarity | 91.0 | 11.0 |",
+        "| a search | 96.0 | 53.0 |",
+    ]

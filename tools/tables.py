@@ -3,9 +3,11 @@
     python tools/tables.py            # from the files that are stored in docs/
     python tools/tables.py --run      # run `manifind demo` first, and store what it prints
     python tools/tables.py --check    # change nothing; exit with 1 where a table is not what its command wrote
+    python tools/tables.py --defaults holidays/results.json …   # store what `manifind evaluate -o` wrote of indexes
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
 
+defaults   mAP of `manifind index` by defaults, from ``docs/defaults.json``: what ``manifind evaluate`` wrote of indexes
 demo       mAP of `manifind demo`, from ``docs/demo.json``: what ``manifind demo --json`` printed
 oxford5k   mAP of all methods on Oxford5k, from ``docs/oxford5k/results.json``: what ``manifind evaluate`` wrote
 """
@@ -21,9 +23,31 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+DEFAULTS = ROOT / "docs" / "defaults.json"
 DEMO = ROOT / "docs" / "demo.json"
 OXFORD5K = ROOT / "docs" / "oxford5k" / "results.json"
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n\n?).*?(\n?<!-- end of table -->)", re.DOTALL)
+
+
+METHODS = {
+    "plain": "plain similarity",
+    "match": "R-match",
+    "global": "global diffusion",
+    "alone": "regional diffusion alone",
+    "search": "a search",
+}
+
+
+def defaults_table(result: Any) -> str:
+    """Return mAP of each method of an index in each column, in Markdown."""
+    figures = {(row["method"], row["column"]): row["mAP"] for row in result["results"]}
+    columns = list(dict.fromkeys(column for _, column in figures))
+    rows = [
+        [title, *(f"{figures[name, column]:.1f}" for column in columns)]
+        for name, title in METHODS.items()
+        if (name, columns[0]) in figures
+    ]
+    return _markdown(["mAP", *(column.replace("ROxford5k", "Revisited") for column in columns)], rows)
 
 
 def demo_table(result: Any) -> str:
@@ -49,6 +73,7 @@ def _markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
+    "defaults": (DEFAULTS, defaults_table),
     "demo": (DEMO, demo_table),
     "oxford5k": (OXFORD5K, oxford5k_table),
 }
@@ -69,6 +94,31 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def store_defaults(reports: list[Path]) -> None:
+    """Store mAP, its interval, and precision and recall of matches by what `manifind evaluate` wrote of indexes."""
+    stored = []
+    for report in reports:
+        result = json.loads(report.read_text(encoding="utf-8"))
+        definition = result["definition"]
+        for row in result["results"]:
+            chosen = row["parameters"]
+            name = chosen["method"]
+            if name == "regional":
+                name = "alone" if chosen["verify"] == 0 else "search"
+            of_method = {
+                "mAP": f"mAP_{definition}",
+                "low": f"mAP_{definition}_low",
+                "high": f"mAP_{definition}_high",
+                "precision_of_matches": "cutoff_precision",
+                "recall_of_matches": "cutoff_recall",
+            }
+            figures = {to: round(row[measure], 2) for to, measure in of_method.items() if measure in row}
+            stored.append({"method": name, "column": row["column"], **figures})
+    DEFAULTS.write_text(
+        json.dumps({"average_precision": definition, "results": stored}, indent=1) + "\n", encoding="utf-8"
+    )
+
+
 def run_demo() -> None:
     """Run the demo and store what it prints."""
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +136,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--defaults", type=Path, nargs="+", metavar="RESULTS", help="results.json of evaluations")
     options = parser.parse_args()
+    if options.defaults:
+        store_defaults(options.defaults)
     if options.run:
         run_demo()
     stale = [page for page in pages() if rewrite(text := page.read_text(encoding="utf-8")) != text]
