@@ -42,6 +42,7 @@ def sample_of(vectors: npt.NDArray[np.float32], local: list[PackedFeatures] | No
         np.tile(quarters, (len(vectors), 1)),
         np.arange(len(vectors) + 1) * 4,
         local or [NO_FEATURES] * len(vectors),
+        0.8,
     )
 
 

@@ -602,7 +602,7 @@ def test_health_shows_what_was_passed_over(page: Page, repository: Path) -> None
     expect(page.get_by_role("cell", name="broken.jpg")).to_be_visible()
     expect(page.locator(".health dd").first).to_have_text("116")
     expect(page.locator(".health p.lead")).to_have_text(
-        "116 photos can be searched; 1 file was passed over (listed below)."
+        "116 photos can be searched; 1 file was skipped (listed below)."
     )
     kept(page, "health", repository)
 

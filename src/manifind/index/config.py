@@ -114,6 +114,8 @@ class WhiteningConfig:
     """Overlap (intersection over union) from which two parts of a photo show the same thing."""
     query_regions: int = 3
     """Regions that stand for a part."""
+    min_covered: float = 0.8
+    """A region shows a part of a photo where it covers so much of the part, or lies in it by so much."""
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,6 @@ from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import WhiteningChoice
 from manifind.types import FloatArray, Progress
 
-MIN_COVERED = 0.8
-"""A region shows a part of a photo where it covers so much of it, or lies in it by so much."""
-
 
 class VerifiedPart(NamedTuple):
     """A part of a photo that another photo shows, by spatial verification."""
@@ -58,6 +55,8 @@ class PhotoSample:
     starts: npt.NDArray[np.intp]
     """Where the regions of each photo start, and where the last ones end."""
     local: Sequence[PackedFeatures]
+    min_covered: float
+    """`WhiteningConfig.min_covered`."""
 
     @classmethod
     def of(
@@ -84,6 +83,7 @@ class PhotoSample:
                 PackedFeatures(local[at.local : at.local + at.features], image.width, image.height, kept.kind)
                 for image, at in zip(images, entries, strict=True)
             ],
+            config.min_covered,
         )
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class PhotoSample:
         """Return the vectors of the regions that fit a part of a photo best, the best first."""
         rows = self.regions(photo)
         covered = covered_fraction(self.boxes[rows], part)
-        fit = np.where(covered >= MIN_COVERED, iou(self.boxes[rows], part), covered - 1)
+        fit = np.where(covered >= self.min_covered, iou(self.boxes[rows], part), covered - 1)
         return self.vectors[rows][np.argsort(-fit, kind="stable")[:count]]
 
 

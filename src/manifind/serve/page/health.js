@@ -1,4 +1,4 @@
-// What is in the index, how its graph is, and what was passed over and why.
+// What is in the index, how its graph is, and which files were skipped and why.
 
 import * as api from "./api.js";
 import { complain, counted, h } from "./dom.js";
@@ -37,7 +37,7 @@ function about(facts) {
         h("dt", {}, label), h("dd", {}, shown(name, facts[name]))]),
       h("dt", {}, "Network"), h("dd", {}, `${facts.extractor.name}, ${facts.extractor.dimension} dimensions`)),
       h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
-    ...listed("Passed over", "No file was passed over", skipped.filter((one) => !one.duplicate_of)),
+    ...listed("Skipped", "No file was skipped", skipped.filter((one) => !one.duplicate_of)),
     ...listed("Copies, shown with their twin", null, skipped.filter((one) => one.duplicate_of)),
   ].filter(Boolean);
 }
@@ -59,7 +59,7 @@ function whatIsIn(photos, skipped) {
   return [
     `${counted(photos, "photo")} can be searched`,
     copies ? `${counted(copies, "file is a copy", "files are copies")} of one of them` : null,
-    skipped.length > copies ? `${counted(skipped.length - copies, "file was", "files were")} passed over (listed below)` : null,
+    skipped.length > copies ? `${counted(skipped.length - copies, "file was", "files were")} skipped (listed below)` : null,
   ].filter(Boolean).join("; ") + ".";
 }
 
