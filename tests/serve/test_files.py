@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from manifind.iiif import CANVASES
 from manifind.index import Index, PhotoSet
 from manifind.index.search.filters import date_of
 from manifind.index.sets import Member
@@ -190,6 +192,38 @@ def test_a_range_that_is_none_is_refused_or_ignored(address: str, index: Index) 
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_facts_link_a_photo_of_a_iiif_collection_to_its_canvas(tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    for i in range(5):
+        save_photo(root / f"{i}.png", i)
+
+    def published(canvas: str, label: str) -> dict[str, object]:
+        image = f"{canvas}/image"
+        return {"canvas": canvas, "manifest": "", "label": label, "image": image, "place": [0, 0, 1, 1], "bytes": 1}
+
+    photos = {
+        "0.png": published("https://museum.example/canvas/1", "A jug"),
+        "1.png": published("javascript:alert(1)", "A \u202ejug"),
+        "2.png": published("https://museum.example/\ud800", "\ud800"),
+    }
+    (root / CANVASES).write_text(json.dumps({"format": 1, "source": "https://museum.example/all", "photos": photos}))
+    index = Index.create(f"{root}.manifind", root, extractor=small_extractor(), k=5, query_k=5)
+    with running(index, patient()) as address, client_of(address) as client:
+
+        def facts(key: str) -> tuple[str | None, str | None]:
+            told = client.get("/api/photo/facts", params={"key": key}).json()
+            return told["canvas"], told["label"]
+
+        assert facts("0.png") == ("https://museum.example/canvas/1", "A jug")
+        assert facts("1.png") == (None, r"A \u202ejug")
+        assert facts("2.png") == (None, r"\ud800")
+        assert facts("3.png") == (None, None)
+    (root / CANVASES).write_text("{")
+    with running(index, patient()) as address, client_of(address) as client:
+        assert client.get("/api/photo/facts", params={"key": "0.png"}).json()["canvas"] is None
 
 
 def test_facts_of_a_file_whose_name_is_no_text(tmp_path: Path) -> None:

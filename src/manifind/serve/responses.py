@@ -349,6 +349,8 @@ class FactsResponse(ResponseModel):
     camera: str | None
     lens: str | None
     shown: bool = Field(description="Whether browsers can show the file as it is.")
+    canvas: str | None = Field(default=None, description="The address of its canvas, of a photo published by IIIF.")
+    label: str | None = Field(default=None, description="What the canvas is called.")
 
 
 class SetSummary(ResponseModel):

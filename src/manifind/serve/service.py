@@ -21,6 +21,7 @@ from manifind.cache import LRUCache
 from manifind.checks import unit_vectors
 from manifind.errors import ManifindError
 from manifind.features import RegionExtractor
+from manifind.iiif import Canvas, read_canvases
 from manifind.index import (
     Index,
     QueryRegions,
@@ -560,6 +561,16 @@ class Service:
             log.warning("queries by photo will fail: %s", error)
         self.ready = True
         self.metrics.generation.labels(self.name).set(self.snapshot.number)
+
+    def canvases(self, snapshot: AnySnapshot) -> dict[str, Canvas]:
+        """Return what photos of a IIIF collection are of; none where the folder has no list of canvases to be read."""
+
+        def read() -> dict[str, Canvas]:
+            with suppress(ManifindError, OSError):
+                return read_canvases(snapshot.manifest.root)
+            return {}
+
+        return self._memoize(snapshot, "canvases", read)
 
     def _memoize(self, snapshot: AnySnapshot, what: Hashable, find: Callable[[], T]) -> T:
         """Return what `find` returns for a snapshot, computed once."""

@@ -40,6 +40,9 @@ async function fill(answer, list, copy, section) {
     Size: `${answer.width} × ${answer.height}, ${weight(known.bytes)}`,
   };
   list.append(...Object.entries(rows).filter(([, value]) => value).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  if (known.canvas) {
+    list.append(h("dt", {}, "Published as"), h("dd", {}, h("a", { href: known.canvas, target: "_blank", rel: "noopener noreferrer" }, known.label || known.canvas)));
+  }
   if (known.duplicates.length) {
     section.append(h("div", { class: "others" },
       h("span", { class: "quiet" }, "The same file is also at"), h("ul", { class: "copies" }, known.duplicates.map((key) => h("li", {}, key)))));

@@ -9,10 +9,12 @@ from urllib.parse import quote
 from fastapi import FastAPI, Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from manifind.iiif import is_web_address
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io.exif import read_exif
 from manifind.io.files import printable
+from manifind.reports.text import visible
 from manifind.serve.photos import FileInfo
 from manifind.serve.responses import FactsResponse, FoldersResponse, PhotoResponse, PhotosResponse, RepeatsResponse
 from manifind.serve.routes import BoxText, Key, body_of_kind, checked_view, parse_box, while_connected
@@ -148,11 +150,17 @@ def _parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     return (start, end) if start < end else (0, 0)
 
 
+def _is_link(address: str) -> bool:
+    """Return whether a page may link to an address that anybody may have written."""
+    return is_web_address(address) and address.isascii() and address.isprintable()
+
+
 def _read_facts(service: Service, snapshot: AnySnapshot, record: ImageRecord) -> FactsResponse:
     store = service.photo_store
     photo = store.open(snapshot, record)
     photo.file.close()
     exif = read_exif(photo.path, root=store.root(snapshot))
+    canvas = service.canvases(snapshot).get(record.key)
     return FactsResponse(
         key=record.key,
         duplicates=list(snapshot.catalogue.copies_of(record.sha256)),
@@ -163,4 +171,6 @@ def _read_facts(service: Service, snapshot: AnySnapshot, record: ImageRecord) ->
         camera=exif.camera,
         lens=exif.lens,
         shown=photo.format in SHOWN,
+        canvas=None if canvas is None or not _is_link(canvas.canvas) else canvas.canvas,
+        label=None if canvas is None else visible(canvas.label),
     )
