@@ -5,6 +5,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_a_document_of_anybody_is_read_without_a_crash(museum: Museum, data: st.
     document = json.loads(json.dumps(museum.documents[path]))
     for _ in range(data.draw(st.integers(1, 3))):
         holder, name = data.draw(st.sampled_from(places_in(document)))
-        holder[name] = data.draw(JUNK)
+        holder[name] = deepcopy(data.draw(JUNK))
     for one in canvases_of(document):
         assert one.canvas
         assert one.image

@@ -87,7 +87,7 @@ def test_a_change_that_cannot_be_made_has_a_code_and_changes_nothing(made: Index
         (lambda sets: sets.add("a\u202eb", ["1.png"]), "set-name"),
         (lambda sets: sets["a\udcff"], "set-name"),
         (lambda sets: sets.add("a", ["1.png"], verdict="perhaps"), "invalid-input"),
-        (lambda sets: sets.add("a", [("1.png", (1, 2, 3, float("nan")))]), "invalid-input"),
+        (lambda sets: sets.add("a", [("1.png", (1, 2, 3, float("nan")))]), "box-numbers"),
         (lambda sets: sets["none"], "unknown-set"),
         (lambda sets: sets.delete("none"), "unknown-set"),
         (lambda sets: sets.discard("there", ["5.png"]), "unknown-key"),
