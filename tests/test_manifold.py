@@ -505,18 +505,19 @@ def test_a_graph_is_divided_beforehand_if_one_likes(manifold: Manifold, monkeypa
 # -- which solver ----------------------------------------------------------------------------------------------------
 
 
-def test_the_automatic_solver_is_the_whole_graph_until_it_is_large_and_the_queries_are_few(
+def test_the_automatic_solver_follows_from_the_graph_alone(
     manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifold.set_params(solver="auto")
     assert manifold.search(collection.queries[0]).reached is None
     monkeypatch.setattr("manifind.diffusion.solvers.MAX_WHOLE_REGIONS", 10)
-    monkeypatch.setattr("manifind.diffusion.solvers.MAX_LOCAL_QUERIES", 2)
     assert manifold.search(collection.queries[0]).reached is None  # nothing is divided unasked
     manifold.prepare("local")
     assert manifold.search(collection.queries[0], shortlist=5).reached is None
-    few, many = manifold.search_many(collection.queries[:2]), manifold.search_many(collection.queries[:3])
-    assert all((ranking.reached is not None) == kernels.compiled() for ranking in few)
-    assert all(ranking.reached is None for ranking in many)
-    np.testing.assert_allclose(few[0].regions, many[0].regions, rtol=0.01, atol=1e-6)  # all is one neighbourhood
+    queries = [*collection.queries, *collection.queries]
+    many = manifold.search_many(queries)
+    assert len(many) > 8
+    for query, ranking in zip(queries, many, strict=True):
+        assert (ranking.reached is not None) == kernels.compiled()
+        assert_same(ranking, manifold.search(query))
     assert manifold.search(collection.queries[0], solver="cg").reached is None

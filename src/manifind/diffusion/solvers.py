@@ -19,9 +19,9 @@ from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver
 from manifind.types import FloatArray
 
 AUTO, CG, LOCAL = "auto", "cg", "local"
-MAX_WHOLE_REGIONS, MAX_LOCAL_QUERIES = 200_000, 8
-"""By default the whole graph is solved for where it has up to the first number of regions. On larger graphs that were
-divided, up to the second number of queries at a time are solved by the local solver."""
+MAX_WHOLE_REGIONS = 200_000
+"""By default the whole graph is solved for where it has up to so many regions, and larger graphs that were divided by
+the local solver. With 106,344 regions of photos of Oxford5k the local solver lost 2.6 points of mAP (docs/trials.md)."""
 
 
 class SolverOptions(NamedTuple):
@@ -121,14 +121,13 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-def best_solver(regions: int, queries: int, *, divided: bool) -> str:
-    """Return the solver for so many queries at once on a whole graph: the fastest of equal quality.
+def best_solver(regions: int, *, divided: bool) -> str:
+    """Return the solver for a whole graph, by its size alone: one query has the same answer alone and among many.
 
-    On the whole graph one query and many have the same answer, which is worth some milliseconds. Beyond
-    `MAX_WHOLE_REGIONS` regions the local solver takes a fraction of the time, once the graph was aggregated for it,
-    unless enough queries share a pass. ``benchmarks/speed.py solvers`` has the times, and mAP.
+    Beyond `MAX_WHOLE_REGIONS` regions the local solver takes a fraction of the time, once the graph was aggregated for
+    it. ``benchmarks/speed.py solvers`` has the times, and mAP.
     """
-    return LOCAL if divided and regions > MAX_WHOLE_REGIONS and queries <= MAX_LOCAL_QUERIES else CG
+    return LOCAL if divided and regions > MAX_WHOLE_REGIONS else CG
 
 
 def diffuse(

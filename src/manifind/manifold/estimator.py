@@ -76,8 +76,7 @@ class Manifold(Estimator):
         How scores are solved for. "cg" is conjugate gradient on the whole graph. "iteration" is the iteration of eq. 3.
         "local" is conjugate gradient with the query's neighbourhood in detail and the rest of the graph in parts: its
         cost hardly grows with the collection, and `Ranking.reached` says how many regions the neighbourhood has. "auto"
-        is the fastest of equal quality: "cg", or "local" for few queries on more than 200,000 regions once `prepare`
-        has divided the graph.
+        is "cg", or "local" on more than 200,000 regions once `prepare` has divided the graph.
     max_iter : int, default 20
         Most iterations of the solver. 20 is enough for conjugate gradient; ``solver="iteration"`` wants some 110.
     tol : float, default 1e-6
@@ -486,7 +485,7 @@ class Manifold(Estimator):
             check_int(top, "top")
         if solver == AUTO_SOLVER:
             divided = places is None and fitted.has("local")
-            solver = best_solver(len(fitted.vectors), len(requests), divided=divided)
+            solver = best_solver(len(fitted.vectors), divided=divided)
         return Searcher(fitted, SearchOptions(checked, SOLVERS[solver], top, keep_regions)).answer(requests, places)
 
     def seeds(self, queries: Sequence[npt.ArrayLike]) -> list[Seed]:
