@@ -21,7 +21,7 @@ from manifind.types import FloatArray
 AUTO, CG, LOCAL = "auto", "cg", "local"
 MAX_WHOLE_REGIONS = 200_000
 """By default the whole graph is solved for where it has up to so many regions, and larger graphs that were divided by
-the local solver. With 106,344 regions of photos of Oxford5k the local solver lost 2.6 points of mAP (docs/trials.md)."""
+the local solver. Among 106,344 regions of Oxford5k the local solver lost 2.6 points of mAP (docs/trials.md)."""
 
 
 class SolverOptions(NamedTuple):
