@@ -15,7 +15,7 @@ from manifind.cli.serve import what_to_serve
 from manifind.errors import InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.index import Index
-from manifind.serve import Settings, setup_app
+from manifind.serve import Settings
 from manifind.serve.setup_app import IndexBuild, SetupApp, _first_folder
 from tests.index.small import SmallBackbone, save_photos, small_extractor
 from tests.serve.asking import PATIENCE, client_of, get, post, wait_for
@@ -103,9 +103,8 @@ class Gated(SmallBackbone):
 
 
 def test_what_is_there_so_far_is_searched_while_the_rest_is_extracted(
-    browser: Browser, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path, repository: Path
 ) -> None:
-    monkeypatch.setattr(setup_app, "PARTIAL_WAIT_FACTOR", 0.0)
     save_photos(tmp_path / "pictures", 30, digits=2)
     gate = Gated(most=15)
     with (

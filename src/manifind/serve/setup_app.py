@@ -12,7 +12,6 @@ import logging
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -49,10 +48,8 @@ MAX_SNIFFED = 200
 MIN_PARTIAL_PHOTOS = 12
 """Photos of a partial index, at least."""
 PARTIAL_GROWTH = 2
-"""How many times more photos a partial index has than the one before."""
-PARTIAL_WAIT_FACTOR = 1.0
-"""The wait after a partial index, as a multiple of the time it took: together they take half of the time at most. The
-first ones take a few seconds whatever their size; with a longer wait, 158 photos jumped from 12 to 106."""
+"""How many times more photos a partial index has than the one before, so that all of them take about as long as the
+last."""
 PARTIAL_SUFFIX = ".so-far"
 
 
@@ -105,8 +102,8 @@ class IndexBuild:
         self._stop = threading.Event()
         self._clock = StageClock(self.folder)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="partial-index")
-        self._next: float | None = 0.0
-        """When the next partial index may be begun; None while one is built, or none can be."""
+        self._is_free = True
+        """Whether a partial index may be begun: not while one is built, nor after one that could not be."""
         self._least = MIN_PARTIAL_PHOTOS
         """How many photos the next partial index has, at least."""
         self._count = 0
@@ -151,10 +148,10 @@ class IndexBuild:
         return self._clock.progress
 
     def _index_partial(self, partial: PartialIndex) -> None:
-        if len(partial) >= self._least and self._next is not None and time.monotonic() >= self._next:
+        if len(partial) >= self._least and self._is_free:
             if not self._count:
                 self._remove_leftovers()
-            self._next, self._least = None, PARTIAL_GROWTH * len(partial)
+            self._is_free, self._least = False, PARTIAL_GROWTH * len(partial)
             self._pool.submit(self._write, partial)
 
     def _remove_leftovers(self) -> None:
@@ -164,7 +161,6 @@ class IndexBuild:
                 disk.remove_folder(left)
 
     def _write(self, partial: PartialIndex) -> None:
-        began = time.monotonic()
         self._count += 1
         try:
             path = self._partials / str(self._count) / self.target.name
@@ -177,8 +173,7 @@ class IndexBuild:
             if not self._stop.is_set():
                 log.warning("the photos extracted so far cannot be searched: %s", error)
             return
-        ended = time.monotonic()
-        self._next = ended + PARTIAL_WAIT_FACTOR * (ended - began)
+        self._is_free = True
 
 
 class SetupApp:
