@@ -58,9 +58,13 @@ def test_new_photos_are_told_and_a_button_brings_them_in(
         assert client.get("/api/building").json()["watching"] == "polling"
         assert photos_of(address) == 12  # nothing is done without being asked
         kept(page, "new-photos", repository)
+        other = page.context.new_page()
+        other.goto(f"{address}/?tab=browse")
+        expect(other.locator(".browse .count")).to_have_text("12 photos")
         page.get_by_role("button", name="Bring up to date").click()
         expect(page.locator("#growth")).to_be_hidden()
         expect(page.locator("#collection")).to_contain_text("13 photos")
+        expect(other.locator(".browse .count")).to_have_text("13 photos")
         expect(page.locator(".card[data-key='renamed.png']")).to_be_visible()  # the open page follows
         assert photos_of(address) == 13
         leave(page, address)

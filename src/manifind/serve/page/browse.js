@@ -36,6 +36,13 @@ export class Browse {
     this.load(state);
   }
 
+  // The collection has changed: its photos and folders are asked for again.
+  again() {
+    this.folder.length = 1;
+    this.fillFolders(this.page.state.folder);
+    this.load(this.page.state);
+  }
+
   build(main, state) {
     this.title = h("h1", {});
     this.contains = h("input", { type: "search", id: "contains", placeholder: "part of a file name", value: state.contains,

@@ -139,6 +139,7 @@ class Page {
     forgetFolders();
     this.known.clear();
     if (this.state.tab === "search") this.search.again();
+    else if (this.state.tab === "browse") this.browse.again();
     else this.show(this.state);
   }
 
