@@ -20,15 +20,17 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from uvicorn.server import ServerState
 
 from manifind.index import Index
 from manifind.io import Photo, read_photo
 from manifind.serve import photos, worker_pool
+from manifind.serve.app import create_app
 from manifind.serve.errors import ServiceError
 from manifind.serve.guard import Body, BodyLimits
 from manifind.serve.metrics import Metrics
 from manifind.serve.photos import PhotoStore
-from manifind.serve.run import RateLimitFilter
+from manifind.serve.run import RateLimitFilter, configured, limited_protocol
 from manifind.serve.worker_pool import SingleFlight, WorkerPool
 from tests.serve.asking import PATIENCE, get, post, refused, wait_for
 from tests.serve.running import patient, running
@@ -348,6 +350,35 @@ def test_idle_connections_make_room_for_new_ones(index: Index) -> None:
         assert heard(held[0]) == b""  # hung up on
         held[-1].sendall(head("GET", "/api/health", "Connection: close"))
         assert b"200 OK" in heard(held[-1])
+
+
+class Connection:
+    """What a protocol sees of a connection."""
+
+    def __init__(self) -> None:
+        self.closing = False
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        self.closing = True  # the loop tells the protocol later
+
+
+def test_of_many_connections_that_come_at_once_the_last_ones_stay(index: Index) -> None:
+    settings = patient(connections=20)
+    config, state = configured(create_app(index, settings), settings), ServerState()
+    config.load()
+    loop, made = asyncio.new_event_loop(), limited_protocol(settings)
+    connections: list[Any] = [Connection() for _ in range(60)]
+    for connection in connections:
+        protocol: Any = made(config=config, server_state=state, app_state={}, _loop=loop)  # type: ignore[call-arg]
+        protocol.connection_made(connection)
+    loop.close()
+    assert [one.closing for one in connections] == [True] * 40 + [False] * 20
 
 
 def test_requests_under_way_are_not_hung_up_on(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

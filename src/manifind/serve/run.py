@@ -197,11 +197,12 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
             super().__init__(config=config, **others)
             self._unparsed = 0
             """Bytes since the parser last finished a head, a piece of a body or a message."""
-            self._last_active = self.loop.time()
+            self._last_active = time.perf_counter()  # the loop's own clock stands while it accepts many
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > max_connections and not self._close_idlest():
+            n_open = sum(not one.transport.is_closing() for one in self.connections)
+            if n_open > max_connections and not self._close_idlest():
                 transport.close()
 
         def _close_idlest(self) -> bool:
@@ -211,6 +212,7 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
                 for one in self.connections
                 if isinstance(one, LimitedProtocol)
                 and one is not self
+                and not one.transport.is_closing()
                 and (one.cycle is None or one.cycle.response_complete)
             ]
             if not idle:
@@ -219,7 +221,7 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
             return True
 
         def data_received(self, data: bytes) -> None:
-            self._last_active = self.loop.time()
+            self._last_active = time.perf_counter()
             self._unparsed += len(data)
             super().data_received(data)
             if self._unparsed > settings.head_bytes and not self.transport.is_closing():
