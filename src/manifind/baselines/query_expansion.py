@@ -27,7 +27,7 @@ class AverageQueryExpansion(NearestImages):
     ----------
     neighbours : int, default 5
         Images to average with. The paper does not say how many; Tolias et al. take 5, Gordo et al. 10. More help only
-        where the first images are right (``docs/methods.md``).
+        where the first images are right (``docs/oxford5k.md``).
     """
 
     def __init__(self, *, neighbours: int = 5) -> None:
@@ -52,7 +52,7 @@ class AlphaQueryExpansion(NearestImages):
     ----------
     neighbours : int, default 50
         Images to average with, as in the publication. Where similarities fall off slowly, 50 images outweigh the query
-        and fewer are better (``docs/methods.md``).
+        and fewer are better (``docs/oxford5k.md``).
     alpha : float, default 3.0
         The exponent α, positive, as in the publication. A larger α trusts the first images more.
     """
