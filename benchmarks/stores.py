@@ -21,6 +21,7 @@ from harness import make_parser
 from manifind import Manifold
 from manifind.features import load_extractor
 from manifind.index import Index, QueryRegions, QueryView, Snapshot, retrieve
+from manifind.index.config import RetrievalConfig
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import Catalogue, ImageRecord
 from manifind.index.storage.manifest import SHIPPED, WhiteningOrigin
@@ -82,7 +83,7 @@ def measure(
     number = {photo_number(one.key): one.number for one in index.catalogue.images}
     (task,) = protocol.tasks.values()
     for size in sizes:
-        state = StoredCollection.open(where, store, size)
+        state = StoredCollection.open(where, store, RetrievalConfig(remote_photos=size))
         exact = exact_shortlists(index, protocol.queries, size, descriptors)
         rankings, times, overlaps, equal = [], [], [], 0
         for regions, right in zip(protocol.queries, exact, strict=True):

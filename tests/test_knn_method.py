@@ -22,6 +22,7 @@ from manifind.graph import (
 )
 from manifind.kernels import VectorSet
 from manifind.kernels.api import BACKENDS
+from manifind.kernels.costs import CostModel
 from manifind.manifold.estimator import FORMAT
 from manifind.storage import store
 from manifind.types import FloatArray
@@ -41,8 +42,7 @@ def spoilt(lists: Neighbours, vectors: FloatArray, keep: int) -> Neighbours:
 @pytest.fixture
 def always_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which NN-Descent is expected to win from the first region."""
-    monkeypatch.setattr(knn_method, "MAX_EXACT_REGIONS", 0)
-    monkeypatch.setattr(knn_method, "DESCENT_SECONDS", (0.0, 1.0))
+    monkeypatch.setattr(knn_method, "COSTS", CostModel(max_exact_regions=0, descent_seconds=0.0))
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------

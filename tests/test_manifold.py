@@ -11,6 +11,7 @@ from sklearn.base import clone
 from manifind import InvalidInputError, ManifindWarning, Manifold, NotFittedError, Ranking, kernels
 from manifind.diffusion import WEIGHTS
 from manifind.graph import exact_neighbours
+from manifind.kernels.costs import CostModel
 from manifind.manifold import Request, answer
 from manifind.manifold.subgraph import Subgraph
 from tests.collections_of_regions import Collection, make, unit
@@ -510,7 +511,7 @@ def test_the_automatic_solver_follows_from_the_graph_alone(
 ) -> None:
     manifold.set_params(solver="auto")
     assert manifold.search(collection.queries[0]).reached is None
-    monkeypatch.setattr("manifind.diffusion.solvers.MAX_WHOLE_REGIONS", 10)
+    monkeypatch.setattr("manifind.diffusion.solvers.COSTS", CostModel(max_whole_regions=10))
     assert manifold.search(collection.queries[0]).reached is None  # nothing is divided unasked
     manifold.prepare("local")
     assert manifold.search(collection.queries[0], shortlist=5).reached is None

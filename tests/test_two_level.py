@@ -12,6 +12,7 @@ from manifind import DamagedError, InvalidInputError, Manifold, kernels
 from manifind.graph import exact_neighbours, mutual_affinity, normalise
 from manifind.kernels import Solution
 from manifind.kernels.api import BACKENDS
+from manifind.kernels.costs import CostModel
 from manifind.kernels.cpu.native import core
 from manifind.kernels.cpu.native_backend import NativeOperator
 from manifind.kernels.cpu.two_level import Aggregation
@@ -165,7 +166,7 @@ def test_without_the_core_a_saved_division_is_skipped_and_the_solver_refused(
 ) -> None:
     saved = manifold.prepare("local").to_arrays()
     monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.numpy_backend")
-    monkeypatch.setattr("manifind.diffusion.solvers.MAX_WHOLE_REGIONS", 10)
+    monkeypatch.setattr("manifind.diffusion.solvers.COSTS", CostModel(max_whole_regions=10))
     without = Manifold.from_arrays(*saved)
     assert without.search(collection.queries[0]).reached is None
     with pytest.raises(InvalidInputError, match="solver='local' is in the compiled core"):

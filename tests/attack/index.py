@@ -36,6 +36,7 @@ from manifind.errors import ManifindError
 from manifind.index import METHODS, Index, QueryRegions, retrieve, stored_query_view
 from manifind.index.build import build
 from manifind.index.sets import FILE as SETS
+from manifind.kernels.costs import CostModel
 from manifind.storage import store
 from tests.attack import Attack, Place, broken, photos, picture, program
 from tests.index.signing import sign
@@ -46,6 +47,7 @@ CANARY = b"somebody else's"
 MAX_SCORE = 1e6
 """Far above what any query of these photos scores in an undamaged index."""
 EXTRACTOR = small_extractor()
+DIVIDED = CostModel(max_whole_regions=0)
 
 ODD: list[Any] = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x\0y", "\ud800", "/", "..", [], {}, [[]], {"a": 1}]
 
@@ -314,7 +316,7 @@ def made(folder: Path, *, divided: bool) -> Path:
     child = os.fork()
     if child == 0:
         if divided:
-            setattr(build, "MAX_WHOLE_REGIONS", 0)  # noqa: B010 (its import, not a name that it offers)
+            setattr(build, "COSTS", DIVIDED)  # noqa: B010 (its import, not a name that it offers)
         for seed in range(5):
             save_photo(folder / "photos" / f"{seed}.png", seed)
         made = Index.create(folder / "whole.manifind", folder / "photos", extractor=EXTRACTOR, k=15, query_k=12)
@@ -378,7 +380,7 @@ def _in_child(work: Callable[[], None], *, mapped: bool, told: bool) -> tuple[st
         if mapped:
             store.SMALL = 64  # as if these files were large
         for module in (build, solvers):  # and the collection: a division is used where there is one
-            setattr(module, "MAX_WHOLE_REGIONS", 0)  # noqa: B010 (its import, not a name that it offers)
+            setattr(module, "COSTS", DIVIDED)  # noqa: B010 (its import, not a name that it offers)
         try:
             work()
         except BaseException as error:

@@ -11,6 +11,7 @@ from manifind.cli import main
 from manifind.errors import InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.index import METHODS, Index
+from manifind.index.config import RetrievalConfig
 from manifind.index.search.confidence import unrelated_similarity
 from manifind.remote import collection as collection_room
 from manifind.remote.collection import StoredCollection
@@ -49,7 +50,11 @@ def far(store: Store, address: str, index: Index, extractor: RegionExtractor) ->
 
 
 def opened(store: Store, address: str, extractor: RegionExtractor, shortlist: int = SHORTLIST) -> Index:
-    return Index(address, StoredCollection.open(Address.parse(address), store, shortlist), extractor)
+    return Index(
+        address,
+        StoredCollection.open(Address.parse(address), store, RetrievalConfig(remote_photos=shortlist)),
+        extractor,
+    )
 
 
 def truncated(index: Index, state: StoredCollection, query: np.ndarray, top: int) -> tuple[list[str], np.ndarray]:

@@ -21,6 +21,7 @@ from manifind.index.build import extractor_factory as device
 from manifind.index.build.decode_workers import CRASHED, Readers
 from manifind.index.storage.local_features import LOCAL_FEATURES, keep
 from manifind.io import ListedFile, list_photos, read_photo
+from manifind.kernels.costs import CostModel
 from tests.index.conftest import scene
 from tests.index.small import small_extractor
 
@@ -113,7 +114,7 @@ def test_an_index_is_the_same_whoever_reads_and_extracts_and_finds_features(
     extractor = small_extractor()
     here = Index.create(tmp_path / "here", photos, extractor=extractor, local_features=local_features, k=5)
     monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
-    monkeypatch.setattr(device, "MIN_GPU_PHOTOS", 1)
+    monkeypatch.setattr(device, "COSTS", CostModel(min_gpu_photos=1))
     used: list[RegionExtractor] = []
 
     def on_gpu(given: RegionExtractor, finder: Any) -> Apart:

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from manifind.graph import Neighbours
+from manifind.index.config import WhiteningConfig
 from manifind.index.maintenance.info import Health, by_part, describe_whitening, health, percent
 from manifind.index.storage.manifest import Fingerprint, WhiteningOrigin
 from manifind.index.storage.snapshot import CATALOGUE
@@ -21,7 +22,7 @@ LEARNT = WhiteningOrigin("learnt", photos=1000, spread=200.0)
 def test_a_whitening_is_to_be_learnt_again_where_the_collection_grew_or_moved(
     photos: int, spread: float, again: bool
 ) -> None:
-    words = describe_whitening(LEARNT, photos, spread, 512)
+    words = describe_whitening(LEARNT, photos, spread, 512, WhiteningConfig())
     assert ("learning it again would be wise" in words) == again
     assert f"it has {photos:,} now" in words
     assert f"over 200 of 512 dimensions then, {spread:.0f} now" in words

@@ -15,13 +15,11 @@ import scipy.sparse as sp
 
 from manifind.diffusion.seeding import Seed
 from manifind.kernels import FLOAT64_MAX_REGIONS, MIN_RESIDUAL, Operator, Solution, backend, dense_columns
+from manifind.kernels.costs import COSTS
 from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver
 from manifind.types import FloatArray
 
 AUTO, CG, LOCAL = "auto", "cg", "local"
-MAX_WHOLE_REGIONS = 200_000
-"""By default the whole graph is solved for where it has up to so many regions, and larger graphs that were divided by
-the local solver. Among 106,344 regions of Oxford5k the local solver lost 2.6 points of mAP (docs/trials.md)."""
 
 
 class SolverOptions(NamedTuple):
@@ -124,10 +122,10 @@ SOLVERS: dict[str, Solver] = {
 def best_solver(regions: int, *, divided: bool) -> str:
     """Return the solver for a whole graph, by its size alone: one query has the same answer alone and among many.
 
-    Beyond `MAX_WHOLE_REGIONS` regions the local solver takes a fraction of the time, once the graph was aggregated for
-    it. ``benchmarks/speed.py solvers`` has the times, and mAP.
+    Beyond `CostModel.max_whole_regions` regions the local solver takes a fraction of the time, once the graph was
+    aggregated for it. ``benchmarks/speed.py solvers`` has the times, and mAP.
     """
-    return LOCAL if divided and regions > MAX_WHOLE_REGIONS else CG
+    return LOCAL if divided and regions > COSTS.max_whole_regions else CG
 
 
 def diffuse(

@@ -17,14 +17,10 @@ from itertools import combinations, product
 import numpy as np
 
 from manifind.errors import InvalidInputError
+from manifind.kernels.costs import COSTS
 from manifind.remote.row_format import Numbers
 
 ORDERS: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
-TOPK_COST_PAIRS = 9_000
-"""Pairs of rows that are compared in the time that it takes to keep the list of one row: ``benchmarks/scale.py``."""
-MAX_UNSPLIT_PAIRS = 10**11
-"""Pairs that two cores compare in three minutes. Where there are more in all, no one task may have a third of them: a
-worker that is lost would cost too much."""
 
 
 def plane_lines(q: int) -> list[tuple[int, ...]]:
@@ -53,7 +49,7 @@ def choose_order(n: int, row_bytes: int, memory: int, machines: int) -> int:
         raise InvalidInputError(
             f"a worker may take {memory} bytes, too few for {n} rows of {row_bytes} bytes; give workers more memory."
         )
-    divided = [q for q in fitting if q > 1 or n * n / 2 <= MAX_UNSPLIT_PAIRS]
+    divided = [q for q in fitting if q > 1 or n * n / 2 <= COSTS.max_unsplit_pairs]
     return min(divided or fitting, key=lambda q: estimate_cost(n, q, machines))
 
 
@@ -65,4 +61,4 @@ def task_rows(n: int, q: int) -> float:
 def estimate_cost(n: int, q: int, machines: int) -> float:
     """Return how long machines take to compare n rows, in pairs that one machine compares in that time."""
     rounds, m = math.ceil((q * q + q + 1) / machines), task_rows(n, q)
-    return rounds * (m * m / 2 + TOPK_COST_PAIRS * m)
+    return rounds * (m * m / 2 + COSTS.topk_pairs * m)

@@ -15,33 +15,12 @@ import numpy as np
 from manifind import kernels
 from manifind.errors import DamagedError, ManifindWarning
 from manifind.kernels import EXACT, NN_DESCENT, SCRATCH_BYTES, KnnGraphBuilder, Neighbours, VectorSet, as_vector_set
+from manifind.kernels.costs import COSTS
 from manifind.types import Vectors
 
 log = logging.getLogger("manifind")
 
 AUTO, GIVEN, UNKNOWN = "auto", "given", "unknown"
-
-# -- expected times: all that `choose_knn_method` knows of the machine -------------------------------------------------
-
-MAX_EXACT_REGIONS = 200_000
-"""Up to this many regions all pairs are compared, which takes minutes on any machine."""
-
-MULTIPLICATIONS_PER_SECOND = {True: 2.3e11, False: 4.6e10}
-"""How many multiplications `exact_neighbours` does in a second on one thread, with the compiled core (True) and without
-it (False). Both were measured at d = 512 on an AMD EPYC with AVX-512."""
-
-DESCENT_SECONDS = 2e-8, 0.6
-"""Two numbers a and b: on one thread of the compiled core, NN-Descent takes a · d · n · k^b seconds. That is 11 s for
-106,887 regions of 512 dimensions at k = 50, on the same machine."""
-
-SPEEDUP = {EXACT: 1.0, NN_DESCENT: 0.9}
-"""An exponent e: t threads are assumed to be t^e times as fast as one."""
-
-EXPECTED_RECALL = {EXACT: 1.0, NN_DESCENT: 0.995}
-"""The recall that each way is expected to reach. On Oxford5k's regions NN-Descent found 99.6 to 99.8 % (k = 50 and
-200)."""
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 RECALL_SAMPLE = 300
 """How many lists `estimate_recall` compares with exact search, in one pass over the vectors."""
@@ -72,7 +51,7 @@ class KnnReport(NamedTuple):
     @classmethod
     def by(cls, method: str) -> Self:
         """Return what is known before anything is measured."""
-        expected = EXPECTED_RECALL.get(method)
+        expected = {EXACT: 1.0, NN_DESCENT: COSTS.descent_recall}.get(method)
         return cls(method, expected, 1.0 if method == EXACT else None, 0)
 
     @classmethod
@@ -112,8 +91,8 @@ class KnnReport(NamedTuple):
 def choose_knn_method(n: int, k: int, threads: int | None = None, *, compiled: bool | None = None) -> str:
     """Return the way to find the `k` neighbours of each of `n` regions: "exact" or "nn-descent".
 
-    Exact, unless there are more than `MAX_EXACT_REGIONS` regions, NN-Descent is expected to be faster, and the compiled
-    core is there, which has it.
+    Exact, unless there are more than `CostModel.max_exact_regions` regions, NN-Descent is expected to be faster, and
+    the compiled core is there, which has it.
 
     Parameters
     ----------
@@ -124,7 +103,7 @@ def choose_knn_method(n: int, k: int, threads: int | None = None, *, compiled: b
         Whether the compiled core will search; by default whether it is there.
     """
     compiled = kernels.compiled() if compiled is None else compiled
-    if n <= MAX_EXACT_REGIONS or not compiled:
+    if n <= COSTS.max_exact_regions or not compiled:
         return EXACT
     exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=compiled) for way in (EXACT, NN_DESCENT))
     return EXACT if exact <= descent else NN_DESCENT
@@ -137,11 +116,9 @@ def expected_seconds(
     threads = kernels.thread_count() if threads is None else threads
     compiled = kernels.compiled() if compiled is None else compiled
     if method == EXACT:
-        alone = n * n * d / MULTIPLICATIONS_PER_SECOND[compiled]
-    else:
-        scale, of_k = DESCENT_SECONDS
-        alone = scale * d * n * k**of_k
-    return float(alone / threads ** SPEEDUP[method])
+        return float(n * n * d / (COSTS.core_rate if compiled else COSTS.numpy_rate) / threads)
+    alone = COSTS.descent_seconds * d * n * k**COSTS.descent_exponent
+    return float(alone / threads**COSTS.descent_speedup)
 
 
 def resolve_method(graph: str, builder: KnnGraphBuilder, k: int) -> str:
@@ -161,7 +138,8 @@ def resolve_method(graph: str, builder: KnnGraphBuilder, k: int) -> str:
     if graph != AUTO:
         return graph
     method = choose_knn_method(n, k) if builder.has_nn_descent else EXACT
-    log.info("graph: %s for %s regions and k = %d, expected recall %g", method, f"{n:,}", k, EXPECTED_RECALL[method])
+    recall = KnnReport.by(method).expected_recall
+    log.info("graph: %s for %s regions and k = %d, expected recall %g", method, f"{n:,}", k, recall)
     return method
 
 

@@ -20,6 +20,7 @@ from manifind.features.extractor import ONE_SCALE, SCALES
 from manifind.geometry import VerificationConfig, VotingConfig
 from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, NONE, SHIPPED, Manifest, WhiteningOrigin
+from manifind.index.storage.snapshot import NullSimilarityConfig
 from manifind.repeats import GROUPS, GroupConfig
 
 AUTO, LEARN = "auto", "learn"
@@ -116,6 +117,10 @@ class WhiteningConfig:
     """Regions that stand for a part."""
     min_covered: float = 0.8
     """A region shows a part of a photo where it covers so much of the part, or lies in it by so much."""
+    retrain_growth: float = 2.0
+    """How many times the photos that a whitening was learnt on make it wise to learn it again."""
+    retrain_spread_ratio: float = 0.85
+    """A whitening fits while it spreads descriptors over this part of the dimensions that it did when it was learnt."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,8 @@ class IndexConfig:
     graph_defaults: tuple[GraphDefaults, ...] = GRAPH_DEFAULTS
     whitening: WhiteningConfig = field(default_factory=WhiteningConfig)
     """How ``whiten="auto"`` chooses."""
+    null_similarity: NullSimilarityConfig = field(default_factory=NullSimilarityConfig)
+    """How the similarity of unrelated regions is measured."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
@@ -171,7 +178,7 @@ class IndexConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration ready for JSON, without what only leads to choices that are in it."""
         plain: dict[str, Any] = asdict(replace(self, graph_defaults=(), manifold=dict(self.manifold)))
-        del plain["graph_defaults"], plain["whitening"]
+        del plain["graph_defaults"], plain["whitening"], plain["null_similarity"]
         return {**plain, "scales": list(self.scales)}
 
     @property
@@ -256,6 +263,11 @@ class RetrievalConfig:
     """Regions of a result that are reported, those with the largest shares of its score."""
     explained_regions: int = 20_000
     """The chain of photos that explains a result is looked for among so many of the best regions by score."""
+    remote_photos: int = 2_000
+    """Photos of a collection in a vector database that a search fetches, unless the address says otherwise
+    (``?shortlist=10000``)."""
+    remote_exponent: float = 3.0
+    """Exponent of the kernel that weighs the query's descriptors when these photos are chosen: that of the graph."""
     box_bins: int = 64
     """Steps across and down an image in which the place of the object is worked out. Boxes were measured on planted
     scenes (``benchmarks/feedback.py``)."""

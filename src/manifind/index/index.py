@@ -304,7 +304,8 @@ class Index:
             Every number that decides a search; the defaults say where they were chosen.
         """
         if is_address(path):
-            return cls(str(path), open_collection(str(path)), extractor, device=device, config=config)
+            collection = open_collection(str(path), (config or SearchConfig()).retrieval)
+            return cls(str(path), collection, extractor, device=device, config=config)
         check_finished(Path(path))
         return cls(
             Path(path), Snapshot.read(Path(path), verify=verify, device=device), extractor, device=device, config=config

@@ -6,8 +6,8 @@ fitted state, which `fitted` owns; `searching` answers queries, on the whole gra
 """
 
 from manifind.kernels import batch_size
-from manifind.manifold.estimator import BUILT, MAX_NEW_SHARE, Manifold, answer
+from manifind.manifold.estimator import BUILT, Manifold, answer
 from manifind.manifold.paths import RegionPath
 from manifind.manifold.searching import Request
 
-__all__ = ["BUILT", "MAX_NEW_SHARE", "Manifold", "RegionPath", "Request", "answer", "batch_size"]
+__all__ = ["BUILT", "Manifold", "RegionPath", "Request", "answer", "batch_size"]

@@ -33,10 +33,11 @@ from manifind.graph import AUTO, UNKNOWN, KnnReport, Neighbours, given_origin
 from manifind.groups import Layout
 from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels import KnnGraphBuilder
+from manifind.kernels.costs import COSTS
 from manifind.manifold import validation
 from manifind.manifold.building import fit_state, update_state
 from manifind.manifold.fitted import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Fitted, Parameters
-from manifind.manifold.paths import MAX_REGIONS, RegionPath, best_path
+from manifind.manifold.paths import RegionPath, best_path
 from manifind.manifold.searching import Request, Searcher, SearchOptions
 from manifind.manifold.subgraph import image_places
 from manifind.ranking import Ranking
@@ -48,8 +49,6 @@ NAMES_OF_FORMAT_1 = {"lam": "gmp_lambda", "graph": "knn"}
 """Parameters that were called otherwise in format 1."""
 BUILT = "built"
 """The name under which a saved manifold says how its graph was built, beside the names of the parameters."""
-MAX_NEW_SHARE = 0.25
-"""Up to this share of new regions `Manifold.update` repairs the lists. Beyond it, comparing all pairs is simpler."""
 
 
 class Manifold(Estimator):
@@ -255,7 +254,7 @@ class Manifold(Estimator):
         checked, before = self._effective(), self._fitted
         layout = Layout.of(image_numbers(image_of, len(vectors)))
         were = given_origin(origin, vectors, before.vectors)
-        if (were < 0).sum() > MAX_NEW_SHARE * len(were):
+        if (were < 0).sum() > COSTS.max_new_share * len(were):
             return self.fit(vectors, image_of, global_vectors=global_vectors, builder=builder, progress=progress)
         self._state = update_state(
             before, checked, vectors, layout, were, global_vectors=global_vectors, builder=builder, progress=progress
@@ -495,7 +494,7 @@ class Manifold(Estimator):
         options = SearchOptions(self._effective(), SOLVERS[CG])
         return Searcher(fitted, options).seeds([Request(regions) for regions in Q])
 
-    def explain(self, ranking: Ranking, image: int, *, max_regions: int = MAX_REGIONS) -> RegionPath | None:
+    def explain(self, ranking: Ranking, image: int, *, max_regions: int = 20_000) -> RegionPath | None:
         """Return the path of regions along which most of a query's score could flow to an image.
 
         ``image_of[path.regions]`` are the images on the way. Regions of negatives begin no path.

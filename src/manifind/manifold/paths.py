@@ -2,7 +2,7 @@
 
 A path from a seed region over edges of the graph to one of the image's regions carries y · Π α s_ij. So the best path
 is the shortest under the lengths −log(α s_ij), from sources at −log y. Regions that the diffusion hardly reached are
-left out: the cost is that of Dijkstra's algorithm among `MAX_REGIONS` regions.
+left out: the cost is that of Dijkstra's algorithm among the regions with the highest scores.
 """
 
 from itertools import pairwise
@@ -14,9 +14,6 @@ import scipy.sparse as sp
 
 from manifind.diffusion import Seed
 from manifind.types import FloatArray, IntArray
-
-MAX_REGIONS = 20_000
-"""Regions with the highest scores, among which a path is looked for."""
 
 
 class RegionPath(NamedTuple):
@@ -30,7 +27,7 @@ class RegionPath(NamedTuple):
 
 
 def best_path(
-    S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray, max_regions: int = MAX_REGIONS
+    S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray, max_regions: int = 20_000
 ) -> RegionPath | None:
     """Return the path that carries most from the seed to any of `targets`; None where there is none.
 

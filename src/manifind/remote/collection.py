@@ -13,6 +13,7 @@ gone runs again on the newest.
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -39,9 +40,6 @@ from manifind.types import FloatArray
 
 T = TypeVar("T")
 
-SHORTLIST_PHOTOS = 2000
-"""Photos that a search looks at closely, unless the address says otherwise (``?shortlist=10000``)."""
-
 MAX_ATTEMPTS = 5
 """Times that a search is made again because a new generation came meanwhile."""
 
@@ -51,14 +49,12 @@ LEASE_SECONDS = GRACE_SECONDS / 2
 MAX_LISTED_PHOTOS = 100_000
 """Photos that a store is asked to list at most."""
 
-KERNEL_EXPONENT = 3.0
-"""Exponent of the kernel that weighs the descriptors of a query when photos are chosen."""
 
-
-def open_collection(address: str) -> "StoredCollection":
+def open_collection(address: str, config: RetrievalConfig | None = None) -> "StoredCollection":
     """Open the visible generation of the collection at an address."""
-    where = Address.parse(address)
-    return StoredCollection.open(where, store_at(where), where.int_option("shortlist", SHORTLIST_PHOTOS))
+    where, config = Address.parse(address), config or RetrievalConfig()
+    config = replace(config, remote_photos=where.int_option("shortlist", config.remote_photos))
+    return StoredCollection.open(where, store_at(where), config)
 
 
 class StoredCollection:
@@ -69,11 +65,11 @@ class StoredCollection:
         address: Address,
         store: Store,
         published: Published,
-        shortlist_size: int,
+        config: RetrievalConfig,
         caches: tuple[RowCache, RowCache] | None = None,
     ) -> None:
         self.address, self.store, self.published = address, store, published
-        self.shortlist_size = shortlist_size
+        self._config, self.shortlist_size = config, config.remote_photos
         self.where = address.shown
         self.number, self.stamp, self.dimension = published.number, published.stamp, published.dimension
         self.manifest, self.whitening = published.manifest, published.whitening
@@ -85,7 +81,7 @@ class StoredCollection:
         self._visible_at = time.monotonic()
 
     @classmethod
-    def open(cls, address: Address, store: Store, shortlist_size: int = SHORTLIST_PHOTOS) -> "StoredCollection":
+    def open(cls, address: Address, store: Store, config: RetrievalConfig) -> "StoredCollection":
         """Open the visible generation."""
         asked_at = time.monotonic()
         published = Published.read(store)
@@ -94,7 +90,7 @@ class StoredCollection:
                 f"{address.shown} has no collection; manifind publish INDEX {address.shown} makes one.",
                 code="no-collection",
             )
-        collection = cls(address, store, published, shortlist_size)
+        collection = cls(address, store, published, config)
         collection._visible_at = asked_at
         return collection
 
@@ -134,7 +130,7 @@ class StoredCollection:
         published = Published.read(self.store)
         if published is None:
             raise StoreUnavailableError(f"{self.where} has no collection any more; publish it again.")
-        return StoredCollection(self.address, self.store, published, self.shortlist_size, self._caches)
+        return StoredCollection(self.address, self.store, published, self._config, self._caches)
 
     def retrieve(
         self, queries: Sequence[QueryRegions], top: int | None, method: str, config: RetrievalConfig
@@ -185,7 +181,7 @@ class StoredCollection:
         for found in nearest:
             current = np.flatnonzero(~np.isin(found.numbers, self.published.tombstones))
             best = current[np.unique(found.photos[current], return_index=True)[1]]
-            terms = kernel(found.similarities[best], KERNEL_EXPONENT)
+            terms = kernel(found.similarities[best], self._config.remote_exponent)
             columns = (found.photos[best], found.numbers[best], terms)
             for photo, number, term in zip(*(column.tolist() for column in columns), strict=True):
                 scores[photo] = scores.get(photo, 0.0) + term

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from manifind.errors import InvalidInputError
+from manifind.kernels.costs import COSTS
 from manifind.remote.folder import FolderStore
 from manifind.remote.milvus_requests import MAX_QUERY_ROWS, NEWEST, Requests
 from manifind.remote.row_format import Numbers, blob_number, row_number
@@ -34,8 +35,6 @@ CONSISTENT_AFTER_SECONDS = 10.0
 """Seconds after which every state that Milvus answers from has all rows of a generation; Milvus' own bound is five."""
 INDEX_TIMEOUT_SECONDS = 600.0
 """Seconds that publishing waits for Milvus to build its index; a generation may be seen before that is done."""
-MAX_FLAT_PHOTOS = 50_000
-"""Photos up to which descriptors are compared one by one unless the address says otherwise (``?index=HNSW``)."""
 INDEXES: dict[str, tuple[dict[str, int], Callable[[int], dict[str, int]]]] = {
     "FLAT": ({}, lambda _: {}),
     "HNSW": ({"M": 16, "efConstruction": 200}, lambda count: {"ef": max(64, min(32_768, 2 * count))}),
@@ -67,7 +66,7 @@ class MilvusStore:
     def create(self, dimension: int, photos: int) -> None:
         """Make the collections that are not there."""
         types, has, make = self._milvus.types, self._milvus.has, self._milvus.make
-        kind = self._kind or ("FLAT" if photos <= MAX_FLAT_PHOTOS else "HNSW")
+        kind = self._kind or ("FLAT" if photos <= COSTS.max_flat_photos else "HNSW")
         whole: dict[str, Any] = {name: (types.INT64, {}) for name in ("photo", "born", "digest", "number")}
         text: dict[str, Any] = {"part": (types.INT64, {}), "parts": (types.INT64, {})}
         text["content"] = (types.VARCHAR, {"max_length": 65_535})

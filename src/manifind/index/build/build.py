@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from manifind import kernels
-from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
 from manifind.errors import DamagedError, InvalidInputError, ManifindWarning
 from manifind.index.build import learning
 from manifind.index.build.backfill_features import extract_missing_features, supplement_journal, without_features
@@ -39,7 +38,8 @@ from manifind.index.storage.catalogue import Catalogue, ImageRecord, SkippedReco
 from manifind.index.storage.layout import note
 from manifind.index.storage.manifest import FORMAT, Manifest, read_manifest, read_store
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot, measure_null_similarity
-from manifind.manifold import BUILT, MAX_NEW_SHARE, Manifold
+from manifind.kernels.costs import COSTS
+from manifind.manifold import BUILT, Manifold
 from manifind.storage import disk, store
 from manifind.types import Progress, StageProgress
 
@@ -259,7 +259,7 @@ def _update_graph(
 ) -> Manifold | None:
     """Return the manifold of the regions; None where it is the one before."""
     origin = regions.origin
-    if before is None or origin is None or (origin < 0).mean() > MAX_NEW_SHARE:
+    if before is None or origin is None or (origin < 0).mean() > COSTS.max_new_share:
         return _fit_graph(writer, config.manifold(memory=scratch), regions, report, workers)
     if np.array_equal(origin, np.arange(len(before.boxes))):
         return None
@@ -291,13 +291,13 @@ def _write(
             keep=kept,
         )
         return
-    if len(regions.boxes) > MAX_WHOLE_REGIONS and kernels.compiled():
+    if len(regions.boxes) > COSTS.max_whole_regions and kernels.compiled():
         manifold.prepare("local")
     _, arrays = manifold.to_arrays()
     learnt = config.extractor.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
     local = {} if regions.local is None else regions.local.arrays
-    null_similarity = measure_null_similarity(regions.vectors, regions.image_of)
+    null_similarity = measure_null_similarity(regions.vectors, regions.image_of, config.null_similarity)
     writer.write(
         FORMAT,
         replace(config.manifest, built=manifold.graph_, null_similarity=null_similarity).fields,

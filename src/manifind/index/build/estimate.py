@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from manifind import kernels
-from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
 from manifind.errors import DiskFullError, InvalidInputError
 from manifind.graph import AUTO, choose_knn_method
 from manifind.index.build.gather import ExtractionPlan
@@ -18,28 +17,10 @@ from manifind.index.storage.snapshot import Snapshot
 from manifind.io.limits import MAX_BYTES
 from manifind.io.prefetch import MEMORY
 from manifind.kernels import NN_DESCENT
-from manifind.manifold import MAX_NEW_SHARE
+from manifind.kernels.costs import COSTS
 
 MIN_ANNOUNCED_PHOTOS = 200
 """With this many photos to extract, a build takes long enough to be announced."""
-
-TWO_LEVEL_REGION_BYTES = 60
-"""How many bytes on disk a region of a divided graph takes."""
-
-MAX_MUTUAL_SHARE = 0.5
-"""Share of neighbours that are mutual, at most, in collections that were seen (0.44 on Oxford5k at k = 100)."""
-
-PEAK_GRAPH_FACTOR = {True: 1.25, False: 3}
-"""How many times the graph is in memory while mutual neighbours are picked out, with the compiled core and without."""
-
-BASE_BYTES = 2**28
-"""How many bytes Python, its libraries and a network take."""
-
-PROCESS_BYTES = BASE_BYTES + MEMORY
-"""How many bytes they take together with the photos that are being read."""
-
-HELD_REGION_BYTES = 100
-"""How many bytes of a region are held where workers make the graph: where it is, its box, its weight and its degree."""
 
 MIN_SCRATCH_BYTES = 2**24
 
@@ -109,7 +90,7 @@ def reading_limits(memory: int | None) -> dict[str, int]:
     """Return what `read_ahead` may take of the memory that a build has: all that is left while nothing else is held."""
     if memory is None:
         return {}
-    share = max(memory - BASE_BYTES, MIN_SCRATCH_BYTES)
+    share = max(memory - COSTS.base_bytes, MIN_SCRATCH_BYTES)
     return {"memory": share, "max_bytes": min(share, MAX_BYTES)}
 
 
@@ -125,18 +106,18 @@ def estimate(
     each = config.regions_a_photo if known is None else len(known.boxes) / len(known.catalogue)
     n, new = round(photos * each), round(len(chosen.new) * each)
     width = min(checked.k + checked.reserve, max(1, n - 1))
-    edges = round(n * min(checked.k, n) * MAX_MUTUAL_SHARE)
-    divided = n > MAX_WHOLE_REGIONS and kernels.compiled()
+    edges = round(n * min(checked.k, n) * COSTS.max_mutual_share)
+    divided = n > COSTS.max_whole_regions and kernels.compiled()
     whitening = config.extractor.whitening
     finished = n * (2 * d + 16 + 8 + 8) + 8 * n * width + 8 * edges + 4 * photos * d + 300 * photos
-    finished += TWO_LEVEL_REGION_BYTES * n if divided else 0
+    finished += COSTS.two_level_region_bytes * n if divided else 0
     kept = 0 if config.local_features is None else config.local_features.bytes
     finished += photos * kept
     if config.learning is not None:
         finished += 4 * config.extractor.backbone.spec.channels * (d + 1)
     elif whitening is not None:
         finished += whitening.mean.nbytes + whitening.project.nbytes
-    whole = known is None or new > MAX_NEW_SHARE * n
+    whole = known is None or new > COSTS.max_new_share * n
     # Before a whitening is learnt, all channels are kept.
     channels = config.extractor.backbone.spec.channels
     seen = replace(config, regions_per_image=None).regions_a_photo
@@ -149,10 +130,10 @@ def estimate(
     if distributed:
         scratch += 3 * 8 * n * width + 8 * edges  # the lists of tasks, merged, and taken in
         scratch += 0 if whole else 4 * photos * d
-        graph_bytes = HELD_REGION_BYTES * n + 2 * 8 * edges
+        graph_bytes = COSTS.held_region_bytes * n + 2 * 8 * edges
     else:
         graph_bytes = graph_memory(method if whole else None, n, width, d, edges)
-    memory = PROCESS_BYTES + checked.memory + graph_bytes
+    memory = COSTS.base_bytes + MEMORY + checked.memory + graph_bytes
     return Estimate(len(chosen.new), n, finished + scratch, finished, memory)
 
 
@@ -167,8 +148,8 @@ def graph_memory(method: str | None, n: int, width: int, d: int, edges: int) -> 
         Regions, neighbours kept of each, dimensions, and entries of S.
     """
     lists = 8 * n * width
-    graph = round(PEAK_GRAPH_FACTOR[kernels.compiled()] * 8 * edges)
-    if n > MAX_WHOLE_REGIONS and kernels.compiled():
+    graph = round((COSTS.core_graph_factor if kernels.compiled() else COSTS.numpy_graph_factor) * 8 * edges)
+    if n > COSTS.max_whole_regions and kernels.compiled():
         graph += 8 * edges  # the division works on a copy
     if method == NN_DESCENT:
         # A copy of the rows in eight bits, longer entries, and what was compared with what (`VectorSet.nn_descent`).

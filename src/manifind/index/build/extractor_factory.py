@@ -20,6 +20,7 @@ from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, NONE, SHIPPED, Fingerprint, WhiteningOrigin
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.kernels import AUTO, CPU, CUDA, backend
+from manifind.kernels.costs import COSTS
 
 if TYPE_CHECKING:
     from manifind.geometry.cuda.sift import Finder
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("manifind.device")
 
 GPU_NETWORK = "mobilenet_v2"
-MIN_GPU_PHOTOS = 64
-"""Photos from which starting the GPU, which takes seconds, is worth it."""
 
 
 def make_extractor(
@@ -95,7 +94,7 @@ def network_for(usual: str, photos: int, device: str = AUTO) -> str:
 
     On a GPU it is the one in half precision, which takes no longer there than whole numbers would.
     """
-    on_a_gpu = photos >= MIN_GPU_PHOTOS and device != CPU and backend(device).name == CUDA
+    on_a_gpu = photos >= COSTS.min_gpu_photos and device != CPU and backend(device).name == CUDA
     return GPU_NETWORK if on_a_gpu else usual
 
 
@@ -112,7 +111,7 @@ def place_on_device(
     if not photos or device == CPU or backend(device).name != CUDA:
         yield extractor
         return
-    if photos < MIN_GPU_PHOTOS:
+    if photos < COSTS.min_gpu_photos:
         log.info("regions are extracted on the processor: %d photos are too few to start the GPU", photos)
         yield extractor
         return

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from manifind.graph import Neighbours
 from manifind.index.build.learning import SAMPLE, spread
-from manifind.index.config import CHOSEN, IndexConfig
+from manifind.index.config import CHOSEN, IndexConfig, WhiteningConfig
 from manifind.index.storage.local_features import StoredLocalFeatures
 from manifind.index.storage.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningChoice, WhiteningOrigin
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot
@@ -48,7 +48,9 @@ def info(path: Path, snapshot: Snapshot) -> dict[str, Any]:
         "whitening": {
             **manifest.whitening.fields,
             "spread_now": now_spread,
-            "words": describe_whitening(manifest.whitening, photos, now_spread, manifold.vectors_.shape[1]),
+            "words": describe_whitening(
+                manifest.whitening, photos, now_spread, manifold.vectors_.shape[1], config.whitening
+            ),
         },
         "config": config.to_dict(),
         "config_hash": config.config_hash,
@@ -99,12 +101,6 @@ def by_part(sizes: dict[str, int]) -> dict[str, int]:
 
 HUB_FACTOR = 10
 """A region in this many times more lists than the average is a hub: everything seems to resemble it."""
-
-RETRAIN_GROWTH = 2.0
-"""How many times more photos than a whitening was learnt on make it wise to learn it again."""
-
-RETRAIN_SPREAD_RATIO = 0.85
-"""A whitening fits while it spreads descriptors over this part of the dimensions that it did when it was learnt."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,9 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
     )
 
 
-def describe_whitening(learnt: WhiteningOrigin, photos: int, spread: float, dimension: int) -> str:
+def describe_whitening(
+    learnt: WhiteningOrigin, photos: int, spread: float, dimension: int, config: WhiteningConfig
+) -> str:
     """Say where a whitening comes from, how far the collection has moved from it, and whether to learn it again.
 
     `spread` is over how many of the `dimension` the descriptors are spread now.
@@ -184,9 +182,9 @@ def describe_whitening(learnt: WhiteningOrigin, photos: int, spread: float, dime
         said += f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
         moved = False
         if learnt.spread is not None:
-            moved = spread < RETRAIN_SPREAD_RATIO * learnt.spread
+            moved = spread < config.retrain_spread_ratio * learnt.spread
             said += f". It spread descriptors over {learnt.spread:.0f} of {dimension} dimensions then, {spread:.0f} now"
-        if moved or photos >= RETRAIN_GROWTH * count:
+        if moved or photos >= config.retrain_growth * count:
             return f"{said}: learning it again would be wise (manifind index PHOTOS --retrain-whitening)."
         return f"{said}."
     return {

@@ -9,6 +9,7 @@ from manifind.features.moments import DIMENSION, PRIOR
 from manifind.index.config import CHOSEN, IndexConfig, WhiteningCandidate, WhiteningConfig
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, stored_parameters
+from manifind.index.storage.snapshot import NullSimilarityConfig
 from manifind.io.ignore import ALL_FILES, FileRules
 from manifind.kernels import AUTO
 from manifind.manifold import Manifold
@@ -73,6 +74,7 @@ class BuildConfig:
     """Seconds between two frames of a film that are taken for photos; None for no films."""
     files: FileRules = ALL_FILES
     """Which files of the folder count."""
+    null_similarity: NullSimilarityConfig = field(default_factory=NullSimilarityConfig)
 
     @classmethod
     def of(

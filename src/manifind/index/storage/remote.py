@@ -104,9 +104,9 @@ def is_address(path: str | os.PathLike[str]) -> bool:
     return isinstance(path, str) and ADDRESS.fullmatch(path) is not None
 
 
-def open_collection(address: str) -> RemoteCollection:
+def open_collection(address: str, config: "RetrievalConfig") -> RemoteCollection:
     """Open the newest snapshot of a remote collection."""
-    state: RemoteCollection = importlib.import_module(MODULE).open_collection(address)
+    state: RemoteCollection = importlib.import_module(MODULE).open_collection(address, config)
     return state
 
 

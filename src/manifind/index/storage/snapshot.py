@@ -188,15 +188,27 @@ def _check_shapes(arrays: dict[str, npt.NDArray[Any]], manifold: Manifold) -> No
         raise DamagedError("whitening_project is of another collection; repair the index.")
 
 
-NULL_PAIR_RATE = 300
-NULL_SAMPLE = 400, 40_000
-"""How many regions are compared, and with how many others."""
+@dataclass(frozen=True)
+class NullSimilarityConfig:
+    """What is measured of a collection as the similarity of unrelated regions."""
+
+    pair_rate: int = 300
+    """One pair in so many of regions of different images exceeds it. Chosen on Holidays, with
+    `CutoffConfig.null_factor`."""
+    regions: int = 400
+    """Regions that are compared, spread over the collection."""
+    others: int = 40_000
+    """Regions that they are compared with."""
+
+
 NULL_BLOCK = 4_000
-"""Regions that are compared at a time."""
+"""Regions that are compared at a time: it bounds the memory."""
 
 
-def measure_null_similarity(vectors: Vectors, image_of: npt.NDArray[np.integer]) -> float:
-    """Return the similarity that one pair in `NULL_PAIR_RATE` of regions of different images exceeds; else 1.
+def measure_null_similarity(
+    vectors: Vectors, image_of: npt.NDArray[np.integer], config: NullSimilarityConfig | None = None
+) -> float:
+    """Return the similarity that one pair in `pair_rate` of regions of different images exceeds; else 1.
 
     Parameters
     ----------
@@ -205,13 +217,15 @@ def measure_null_similarity(vectors: Vectors, image_of: npt.NDArray[np.integer])
     image_of : (n,) integers
         The photo of each region.
     """
-    n = len(vectors)
-    rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in NULL_SAMPLE)
+    config, n = config or NullSimilarityConfig(), len(vectors)
+    rows, columns = (
+        np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in (config.regions, config.others)
+    )
     sample = np.asarray(vectors[rows], np.float32)
     pairs = sum(int((image_of[columns] != image).sum()) for image in image_of[rows])
     if not pairs:
         return 1.0
-    kept = pairs // NULL_PAIR_RATE + 2  # the quantile lies between two of the largest
+    kept = pairs // config.pair_rate + 2  # the quantile lies between two of the largest
     largest = np.empty(0, np.float32)
     for start in range(0, len(columns), NULL_BLOCK):
         own = columns[start : start + NULL_BLOCK]
@@ -219,5 +233,5 @@ def measure_null_similarity(vectors: Vectors, image_of: npt.NDArray[np.integer])
         apart = similarities[image_of[rows][:, None] != image_of[own]]
         largest = np.concatenate([largest, apart])
         largest = np.partition(largest, max(0, len(largest) - kept))[-kept:]
-    place = (pairs - 1) * (1 - 1 / NULL_PAIR_RATE) - (pairs - len(largest))
+    place = (pairs - 1) * (1 - 1 / config.pair_rate) - (pairs - len(largest))
     return float(np.interp(place, np.arange(len(largest)), np.sort(largest)))

@@ -13,6 +13,7 @@ lead.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -27,19 +28,30 @@ from manifind.types import FloatArray, IntArray
 if TYPE_CHECKING:
     from manifind.kernels import _core
 
-BUDGET = 750_000
-"""Entries of the system that is solved: what a product costs. Where S has no more, it is the whole system. On Oxford5k
-(k = 50, 100 and 200), from 700,000 to 1,000,000, mAP differs from that of the whole graph by 0.2 points at most; with
-600,000 at k = 200, whose parts exchange 470,000, by 0.6."""
-MAX_PARTS = 6000
-"""Parts that take part in a solution: all of them, on a graph of some hundred thousand regions."""
-REFINE_AFTER = 0.3
-"""Share of the iterations after which more is resolved. Later it knows better what, and has less time for it."""
-PART_REGIONS, MAX_PART_REGIONS = 26, 50
-"""Regions of a part, about and at most. Smaller parts are more exact and exchange more."""
-SMOOTHING_ALPHA, SMOOTHING_STEPS = 0.999, 100
-"""The α and the iterations of the diffusion from everywhere that finds the vector which S leaves as it is; it need be
-right within each part only."""
+
+@dataclass(frozen=True)
+class TwoLevelConfig:
+    """What decides a division and a solution on it. Chosen on Oxford5k (``benchmarks/speed.py solvers``)."""
+
+    budget: int = 750_000
+    """Entries of the system that is solved: what a product costs. Where S has no more, it is the whole system. On
+    Oxford5k (k = 50, 100 and 200), from 700,000 to 1,000,000, mAP differs from that of the whole graph by 0.2 points at
+    most; with 600,000 at k = 200, whose parts exchange 470,000, by 0.6."""
+    max_parts: int = 6000
+    """Parts that take part in a solution: all of them, on a graph of some hundred thousand regions."""
+    refine_after: float = 0.3
+    """Share of the iterations after which more is resolved. Later it knows better what, and has less time for it."""
+    part_regions: int = 26
+    """Regions of a part, about. Smaller parts are more exact and exchange more."""
+    max_part_regions: int = 50
+    smoothing_alpha: float = 0.999
+    """The α of the diffusion from everywhere that finds the vector which S leaves as it is; it need be right within
+    each part only."""
+    smoothing_steps: int = 100
+    """The iterations of that diffusion."""
+
+
+CONFIG = TwoLevelConfig()
 
 
 class Aggregation(NamedTuple):
@@ -107,7 +119,7 @@ class TwoLevelSolver:
         max_iter: int,
         tol: float,
         *,
-        budget: int = BUDGET,
+        budget: int = CONFIG.budget,
     ) -> Solution:
         """Solve by conjugate gradient with the neighbourhood of y in full detail and the rest by parts.
 
@@ -119,11 +131,11 @@ class TwoLevelSolver:
             solver = self._idle.pop()
         except IndexError:  # all are at work in other threads
             solver = self._solver()
-        first = max(1, round(REFINE_AFTER * max_iter))
+        first = max(1, round(CONFIG.refine_after * max_iter))
         scores, reports = [], []
         for rows, values in columns:
             f = np.empty(len(self.aggregation.order), np.float32)
-            reports.append(solver.solve(rows, values, alpha, max_iter, tol, budget, MAX_PARTS, first, f))
+            reports.append(solver.solve(rows, values, alpha, max_iter, tol, budget, CONFIG.max_parts, first, f))
             scores.append(f)
         self._idle.append(solver)
         iterations, residuals, regions = zip(*reports, strict=True) if reports else ((), (), ())
@@ -146,9 +158,9 @@ def aggregate(
 ) -> Aggregation:
     """Divide a graph into parts; `solve` solves on it."""
     part = np.empty(S.shape[0], np.int32)
-    core.aggregate(matrix, PART_REGIONS, MAX_PART_REGIONS, part)
+    core.aggregate(matrix, CONFIG.part_regions, CONFIG.max_part_regions, part)
     n, parts = len(part), int(part.max(initial=-1)) + 1
-    root = solve(np.ones((n, 1), np.float32), SMOOTHING_ALPHA, SMOOTHING_STEPS, 1e-6).scores[:, 0].clip(0)
+    root = solve(np.ones((n, 1), np.float32), CONFIG.smoothing_alpha, CONFIG.smoothing_steps, 1e-6).scores[:, 0].clip(0)
     root[np.diff(S.indptr) == 0] = 0
     norms = np.sqrt(np.bincount(part, root.astype(np.float64) ** 2, parts))
     root = np.divide(root, norms[part], out=np.zeros(n, np.float32), where=norms[part] > 0)
