@@ -1,10 +1,12 @@
-"""Why methods do on Oxford5k what they do: the figures of docs/methods.md.
+"""Why methods do on Oxford5k what they do: the figures of docs/oxford5k.md.
 
     python benchmarks/methods.py [--out out/methods.json] [--part expansion | helped | solvers | photos | float16]
+    python benchmarks/methods.py --part hamming --index INDEX --truth TRUTH
 
 The table of all methods is ``manifind evaluate``'s. Average precision is the trapezoid, as in Oxford's own program; mAP
 is in percent. ``expansion`` is what the number of images does to query expansion, and why; ``solvers`` is what the
-solvers that work off line keep of conjugate gradient's mAP; ``photos`` is Hamming query expansion on planted scenes.
+solvers that work off line keep of conjugate gradient's mAP; ``photos`` is Hamming query expansion on planted scenes,
+``hamming`` the same on the local features that an index stores (RootSIFT, 1,000 a photo), for the queries of TRUTH.
 ``helped`` reads what ``manifind evaluate`` wrote: mAP before and after expansion, for queries with at least four of the
 first five images right before it, and for all others. ``float16`` is what keeping descriptors in half precision does to
 mAP, to the first 100 images and to scores. The descriptors at hand were stored rounded: for single precision, each
@@ -14,7 +16,7 @@ entry moves at random within the interval that rounds to it.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +24,8 @@ from typing import Any
 import numpy as np
 
 import harness
-from manifind import Manifold, __version__
+from cutoff import Known
+from manifind import Index, Manifold, __version__
 from manifind.baselines import (
     AlphaQueryExpansion,
     AverageQueryExpansion,
@@ -35,7 +38,9 @@ from manifind.baselines import (
 from manifind.baselines.similarity import unit
 from manifind.demo.scenes import make_scenes
 from manifind.evaluation import mean_average_precision
+from manifind.geometry import extract
 from manifind.graph import exact_neighbours
+from manifind.io import read_photo
 from manifind.kernels import thread_count
 from manifind.types import FloatArray
 
@@ -177,14 +182,66 @@ def photos(_: Protocol) -> Iterator[Row]:
             yield {"method": name, "scenes": 100 * mean_average_precision(rankings, wanted)}
 
 
+class StoredDescriptors(Sequence[FloatArray]):
+    """The local descriptors of an index's photos, in the order by which a ground truth numbers them."""
+
+    def __init__(self, known: Known) -> None:
+        snapshot = known.index.state
+        if snapshot.local is None:
+            raise SystemExit("the index stores no local features; add them: manifind index PHOTOS --local-features.")
+        self.config, self._stored = snapshot.local.keeping, snapshot.local
+        records = {record.key: record for record in known.index.catalogue.images}
+        self._records = [
+            records[known.key_of[i]] if i in known.key_of else None for i in range(len(known.protocol.images))
+        ]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, image: Any) -> Any:
+        record = self._records[image]
+        if record is None:
+            return np.empty((0, 128), np.float32)
+        return self._stored.of_photo(record).features().descriptors
+
+
+def hamming(index: Path, truth: Path) -> Iterator[Row]:
+    """Yield mAP of each column, of the first search and of the expanded query."""
+    known = Known(Index.open(index), truth, None)
+    images = StoredDescriptors(known)
+    method = HammingQueryExpansion()
+    began = time.process_time()
+    method.fit_descriptors(images)
+    yield {"photos": len(images), "words": len(method._embedding.centroids), "fit_cpu_s": time.process_time() - began}
+    features = [
+        extract(read_photo(known.file(query.image)).pixels, query.box, **images.config.fields).descriptors
+        for query in known.protocol.queries
+    ]
+    for name, reliable in (("HQE", 10), ("first search", 10**9)):
+        method.reliable = reliable
+        began = time.process_time()
+        rankings = [method.search_descriptors(one) for one in features]
+        yield {
+            "method": name,
+            **{known.protocol.column(task): task.mean_average_precision(rankings) for task in known.protocol.tasks},
+            "cpu_ms_a_query": 1e3 * (time.process_time() - began) / len(features),
+        }
+
+
 PARTS = {"expansion": expansion, "helped": helped, "solvers": solvers, "photos": photos, "float16": float16}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/methods.json"))
-    parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be repeated")
+    parser.add_argument("--part", choices=[*PARTS, "hamming"], action="append", help="only this part; may be repeated")
+    parser.add_argument("--index", type=Path, help="hamming: an index with local features")
+    parser.add_argument("--truth", type=Path, help="hamming: any that manifind evaluate --truth reads")
     arguments = parser.parse_args()
+    if arguments.part == ["hamming"]:
+        for row in hamming(arguments.index, arguments.truth):
+            print(json.dumps(row), flush=True)
+        return
     harness.require_oxford5k()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}

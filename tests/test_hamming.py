@@ -92,12 +92,19 @@ def test_scores_equal_those_of_a_literal_version(
         images.append((things[shown] + 0.1 * rng.random((len(shown), 128))).astype(np.float32))
     images.append(np.empty((0, 128), np.float32))
     method = HammingQueryExpansion(words=6, threshold=30, strict=22, assignments=2, reliable=reliable, growth=0.7)
-    method._fit(images.__getitem__, len(images), None)
+    method.fit_descriptors(images)
     for query in (images[3][:5], images[9], things[:6]):
         truth, expanded = literal_scores(images, query, method, method._embedding)
         assert expanded == (reliable == 2)
         assert max(truth) > 0
-        np.testing.assert_allclose(method._scores(query), truth, rtol=1e-5)
+        ranking = method.search_descriptors(query)
+        np.testing.assert_allclose(ranking.scores, np.array(truth)[ranking.images], rtol=1e-5)
+        assert sorted(ranking.images) == list(range(len(images)))
+
+
+def test_descriptors_of_no_image_are_refused() -> None:
+    with raises("no-photos", InvalidInputError):
+        HammingQueryExpansion().fit_descriptors([])
 
 
 def test_a_vocabulary_is_that_of_the_nearest_centroids_and_its_bits_split_each_word_in_halves(

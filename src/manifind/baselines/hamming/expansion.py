@@ -160,6 +160,18 @@ class HammingQueryExpansion(Baseline):
             )
         return self
 
+    def fit_descriptors(self, images: Sequence[FloatArray], *, progress: Progress | None = None) -> Self:
+        """Fit on local descriptors of each image, (m, 128) unit rows; `images` may load them when they are asked for.
+
+        The queries' descriptors must come from the same extraction: `search_descriptors`.
+        """
+        self._check()
+        if not len(images):
+            raise InvalidInputError("images is empty; give the local descriptors of each image.", code="no-photos")
+        self._fit(images.__getitem__, len(images), progress)
+        self.keys_ = [str(i) for i in range(len(images))]
+        return self
+
     def _fit(self, descriptors_of: Callable[[int], FloatArray], count: int, progress: Progress | None) -> None:
         sample, sampled = self._sample(descriptors_of, count, progress)
         self._embedding = embedding.learn(sample, self.words, seed=self.seed)
@@ -213,12 +225,16 @@ class HammingQueryExpansion(Baseline):
 
     def search(self, photo: PhotoLike, box: Box | None = None, top: int | None = None) -> Ranking:
         """Rank the images for a photo, or for what a box (x0, y0, x1, y1) in its pixels holds."""
-        if not hasattr(self, "_idf"):
-            raise NotFittedError("this HammingQueryExpansion has no collection yet; call fit(photos) first.")
+        self._check()
+        self._check_fitted()
+        return self.search_descriptors(local_descriptors(photo, box, long_side=self.long_side, most=self.features), top)
+
+    def search_descriptors(self, descriptors: FloatArray, top: int | None = None) -> Ranking:
+        """Rank the images for the local descriptors of a query, (m, 128) unit rows."""
+        self._check_fitted()
         if top is not None:
             check_int(top, "top")
-        self._check()
-        scores = self._scores(local_descriptors(photo, box, long_side=self.long_side, most=self.features))
+        scores = self._scores(descriptors)
         order = argsort_topk(scores, top)
         return Ranking(order.astype(np.int32), scores[order].astype(np.float32))
 
@@ -293,6 +309,10 @@ class HammingQueryExpansion(Baseline):
         ones = np.add.reduceat(embedding.unpack(signatures[members]), starts, axis=0, dtype=np.int64)
         majority = 2 * ones >= np.diff(np.append(starts, len(members)))[:, None]
         return Query(np.asarray(chosen, np.int32), embedding.pack(majority), np.arange(len(chosen), dtype=np.int32))
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_idf"):
+            raise NotFittedError("this HammingQueryExpansion has no collection yet; call fit(photos) first.")
 
     def _check(self) -> None:
         for name in ("words", "assignments", "reliable", "long_side", "features"):
