@@ -100,13 +100,13 @@ def test_json_has_the_figures_of_the_table(result: DemoResult) -> None:
     assert Path(stored["figure"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_of_the_readme_has_the_rows_and_columns_that_the_demo_prints(
+def test_the_table_of_the_page_of_figures_has_the_rows_and_columns_that_the_demo_prints(
     result: DemoResult, repository: Path
 ) -> None:
     """Its figures are those of docs/demo.json, which `tools/tables.py` writes: tests/test_readme.py."""
     table = tables.demo_table(json.loads(report.as_json(result)))
-    readme = (repository / "README.md").read_text(encoding="utf-8")
-    (shown,) = [match[0] for match in tables.TABLE.finditer(readme) if match[2] == "demo"]
+    page = (repository / "docs" / "quality.md").read_text(encoding="utf-8")
+    (shown,) = [match[0] for match in tables.TABLE.finditer(page) if match[2] == "demo"]
     rows = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.startswith("|")]
     printed = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert rows[0] == printed[0]

@@ -8,6 +8,8 @@
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
 
 defaults   mAP of `manifind index` by defaults, from ``docs/defaults.json``: what ``manifind evaluate`` wrote of indexes
+matches    a search by defaults with its interval, and precision and recall of its matches, from the same file
+published  the same beside published figures, from ``docs/published.json`` and `manifind.evaluation`
 demo       mAP of `manifind demo`, from ``docs/demo.json``: what ``manifind demo --json`` printed
 oxford5k   mAP of all methods on Oxford5k, from ``docs/oxford5k/results.json``: what ``manifind evaluate`` wrote
 """
@@ -26,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFAULTS = ROOT / "docs" / "defaults.json"
 DEMO = ROOT / "docs" / "demo.json"
 OXFORD5K = ROOT / "docs" / "oxford5k" / "results.json"
+PUBLISHED = ROOT / "docs" / "published.json"
+OF_THE_PAPER = ROOT / "src" / "manifind" / "evaluation" / "published.json"
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n\n?).*?(\n?<!-- end of table -->)", re.DOTALL)
 
 
@@ -48,6 +52,44 @@ def defaults_table(result: Any) -> str:
         if (name, columns[0]) in figures
     ]
     return _markdown(["mAP", *(column.replace("ROxford5k", "Revisited") for column in columns)], rows)
+
+
+def matches_table(result: Any) -> str:
+    """Return a search in each column: its mAP and interval, precision and recall of its matches, in Markdown."""
+    rows = [
+        [
+            row["column"].replace("ROxford5k", "Revisited"),
+            f"{row['mAP']:.1f}",
+            f"{row['low']:.1f}–{row['high']:.1f}",
+            f"{row['precision_of_matches']:.1f}",
+            f"{row['recall_of_matches']:.1f}",
+        ]
+        for row in result["results"]
+        if row["method"] == "search"
+    ]
+    return _markdown(["a search", "mAP", "95 % interval", "precision of matches", "recall"], rows)
+
+
+def published_table(result: Any) -> str:
+    """Return mAP of a search by the defaults beside published figures, and what each needs, in Markdown."""
+    search = {row["column"]: row["mAP"] for row in result["results"] if row["method"] == "search"}
+    ours = {"oxford5k": "Oxford5k", "medium": "ROxford5k Medium", "hard": "ROxford5k Hard"}
+    needs = "a MobileNetV2 of 8 bits trained on ImageNet alone; a processor; stored local features"
+    listed = [{"title": "**manifind**, a search by the defaults", "needs": needs}]
+    listed[0] |= {level: search[column] for level, column in ours.items()}
+    of_the_paper = json.loads(OF_THE_PAPER.read_text(encoding="utf-8"))["figures"]
+    for row in json.loads(PUBLISHED.read_text(encoding="utf-8")):
+        if "published" in row:
+            row["oxford5k"] = next(
+                one["values"]["Oxford5k"]
+                for one in of_the_paper
+                if [one["method"], one["descriptors"]] == row["published"] and "Oxford5k" in one["values"]
+            )
+        listed.append(row)
+    rows = [
+        [row["title"], *(f"{row[level]:.1f}" if level in row else "" for level in ours), row["needs"]] for row in listed
+    ]
+    return _markdown(["mAP", "Oxford5k", "Revisited Medium", "Revisited Hard", "what it needs"], rows)
 
 
 def demo_table(result: Any) -> str:
@@ -74,6 +116,8 @@ def _markdown(header: list[str], rows: list[list[str]]) -> str:
 
 TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "defaults": (DEFAULTS, defaults_table),
+    "matches": (DEFAULTS, matches_table),
+    "published": (DEFAULTS, published_table),
     "demo": (DEMO, demo_table),
     "oxford5k": (OXFORD5K, oxford5k_table),
 }
