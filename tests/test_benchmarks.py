@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tools import tables
 
+import figures
 from manifind import Index
 from tests.extraction_options import PLAINLY
 from tests.index.conftest import scene
@@ -22,6 +24,27 @@ def printed(repository: Path, *command: str) -> Any:
     return json.loads(run.stdout)
 
 
+def stored(name: str) -> list[list[str]]:
+    """The table of the documentation."""
+    return tables.stored()[name]
+
+
+def test_every_table_of_a_benchmark_has_a_command_and_every_command_its_table(repository: Path) -> None:
+    assert set(figures.FIGURES) >= set(tables.stored())
+    for figure in figures.FIGURES.values():
+        assert (repository / figure.command.split()[0]).is_file()
+        assert set(figure.needs) <= set(figures.DATA)
+    assert set(figures.MANIFIND) == set(tables.TABLES)
+
+
+def test_a_table_that_cannot_be_made_is_named_with_what_it_wants(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["figures", "gpu"])
+    assert figures.main() == 0
+    assert capsys.readouterr().out == "gpu: not made, for want of an NVIDIA GPU\n"
+
+
 def test_cost(repository: Path) -> None:
     result = printed(
         repository, "benchmarks/cost.py", "--rows", "3000", "--k", "10", "--query-k", "10", "--repeats", "1"
@@ -29,6 +52,8 @@ def test_cost(repository: Path) -> None:
     assert result["n"] == 3000
     assert set(result["costs"]) == {"graph", "memory", "query", "batch"}
     assert all(cost["ratio"] > 0 for cost in result["costs"].values())
+    cells = figures.costs(result)
+    assert [[row[0], row[2]] for row in cells] == [[row[0], row[2]] for row in stored("cost")]
 
 
 def test_gmm(repository: Path) -> None:
@@ -46,6 +71,9 @@ def test_mirrored(repository: Path) -> None:
         ("mirrored", "both ways"),
     ]
     assert result["rows"][3]["right"] >= result["rows"][2]["right"]
+    cells = figures.mirrored(result)
+    assert [row[:2] for row in cells] == [row[:2] for row in stored("mirrored")]
+    assert cells[0] == stored("mirrored")[0]
 
 
 def test_updates(repository: Path) -> None:
@@ -62,6 +90,11 @@ def test_speed(repository: Path, stage: str) -> None:
     assert len(result["rows"]) > 1
     assert all(row["ratio"] > 0 for row in result["rows"] if "ratio" in row)
     assert all(row["recall"] > 0.95 for row in result["rows"] if "recall" in row)
+    made = figures.FIGURES.get("paper-times" if stage == "paper" else stage)
+    if made is not None and made.cells is not None:
+        cells = made.cells(result)
+        assert cells[0] == stored("paper-times" if stage == "paper" else stage)[0]
+        assert len(cells) == 1 + len(result["rows"])
 
 
 def test_growth(repository: Path, tmp_path: Path) -> None:
@@ -82,6 +115,9 @@ def test_serve(repository: Path) -> None:
     assert all(set(one["statuses"]) == {"200"} for one in result["clients"].values())
     assert set(result["overload"]["statuses"]) <= {"200", "503"}
     assert result["batching_gain"] > 0
+    cells = figures.clients(result)
+    assert cells[0] == stored("clients")[0]
+    assert [row[0] for row in cells[1:]] == ["1", "8", "8, batches of one"]
 
 
 def test_descriptors(repository: Path, tmp_path: Path) -> None:

@@ -60,14 +60,30 @@ def test_published_figures_stand_beside_those_of_a_search() -> None:
 
 
 def test_every_table_is_what_its_command_wrote(repository: Path) -> None:
-    """`python tools/tables.py` rewrites them."""
+    """`python tools/tables.py` rewrites them; ``--take`` stores those of benchmarks as the pages have them."""
     names = []
     for page in tables.pages():
         text = page.read_text(encoding="utf-8")
         names += [match[2] for match in tables.TABLE.finditer(text)]
-        assert tables.rewrite(text) == text, page
-    assert set(names) == set(tables.TABLES)
+        assert tables.rewrite(text) == text, f"{page}: python tools/tables.py, or --take if the page is right"
+    assert set(names) == {*tables.TABLES, *tables.stored()}
     assert repository == tables.ROOT
+
+
+def test_a_table_of_a_benchmark_is_stored_and_written_into_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "FIGURES", tmp_path / "figures.json")
+    tables.FIGURES.write_text("{}")
+    tables.store("costs", [["what", "ratio"], ["`fit`", "0.17"]])
+    tables.store("a", [["", "é"], ["x", ""]])
+    page = "before\n<!-- table: costs -->\n\n<!-- end of table -->\n<!-- table: a -->\n\n\n<!-- end of table -->\n"
+    written = tables.rewrite(page)
+    assert "| what | ratio |\n| --- | --- |\n| `fit` | 0.17 |\n" in written
+    assert tables.rewrite(written) == written
+    tables.take(written.replace("0.17", "0.16"))
+    assert tables.stored() == {"costs": [["what", "ratio"], ["`fit`", "0.16"]], "a": [["", "é"], ["x", ""]]}
+    assert "| `fit` | 0.16 |" in tables.rewrite(written)
 
 
 def test_a_table_is_rewritten_where_a_figure_is_another() -> None:

@@ -4,6 +4,9 @@
     python tools/tables.py --run      # run `manifind demo` first, and store what it prints
     python tools/tables.py --check    # change nothing; exit with 1 where a table is not what its command wrote
     python tools/tables.py --defaults holidays/results.json …   # store what `manifind evaluate -o` wrote of indexes
+    python tools/tables.py --take    # store the tables of benchmarks as they stand in the pages, edited by hand
+
+    scripts/figures                  # print the tables of benchmarks anew (benchmarks/figures.py)
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
 
@@ -11,6 +14,7 @@ defaults   mAP of `manifind index` by defaults, from ``docs/defaults.json``: wha
 matches    a search by defaults with its interval, and precision and recall of its matches, from the same file
 published  the same beside published figures, from ``docs/published.json`` and `manifind.evaluation`
 demo       mAP of `manifind demo`, from ``docs/demo.json``: what ``manifind demo --json`` printed
+others     of benchmarks, from ``docs/figures.json``
 oxford5k   mAP of all methods on Oxford5k, from ``docs/oxford5k/results.json``: what ``manifind evaluate`` wrote
 """
 
@@ -28,9 +32,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFAULTS = ROOT / "docs" / "defaults.json"
 DEMO = ROOT / "docs" / "demo.json"
 OXFORD5K = ROOT / "docs" / "oxford5k" / "results.json"
+FIGURES = ROOT / "docs" / "figures.json"
 PUBLISHED = ROOT / "docs" / "published.json"
 OF_THE_PAPER = ROOT / "src" / "manifind" / "evaluation" / "published.json"
-TABLE = re.compile(r"(<!-- table: (\S+) -->\n\n?).*?(\n?<!-- end of table -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 METHODS = {
@@ -51,7 +56,7 @@ def defaults_table(result: Any) -> str:
         for name, title in METHODS.items()
         if (name, columns[0]) in figures
     ]
-    return _markdown(["mAP", *(column.replace("ROxford5k", "Revisited") for column in columns)], rows)
+    return markdown(["mAP", *(column.replace("ROxford5k", "Revisited") for column in columns)], rows)
 
 
 def matches_table(result: Any) -> str:
@@ -67,7 +72,7 @@ def matches_table(result: Any) -> str:
         for row in result["results"]
         if row["method"] == "search"
     ]
-    return _markdown(["a search", "mAP", "95 % interval", "precision of matches", "recall"], rows)
+    return markdown(["a search", "mAP", "95 % interval", "precision of matches", "recall"], rows)
 
 
 def published_table(result: Any) -> str:
@@ -89,7 +94,7 @@ def published_table(result: Any) -> str:
     rows = [
         [row["title"], *(f"{row[level]:.1f}" if level in row else "" for level in ours), row["needs"]] for row in listed
     ]
-    return _markdown(["mAP", "Oxford5k", "Revisited Medium", "Revisited Hard", "what it needs"], rows)
+    return markdown(["mAP", "Oxford5k", "Revisited Medium", "Revisited Hard", "what it needs"], rows)
 
 
 def demo_table(result: Any) -> str:
@@ -99,7 +104,7 @@ def demo_table(result: Any) -> str:
         [method["method"], *(f"{mAP:.1f}" for mAP in (method["mAP"], *(method["by_size"][size] for size in sizes)))]
         for method in result["methods"]
     ]
-    return _markdown(["method", "all", *(f"{size.replace('-', '–')} %" for size in sizes)], rows)
+    return markdown(["method", "all", *(f"{size.replace('-', '–')} %" for size in sizes)], rows)
 
 
 def oxford5k_table(result: Any) -> str:
@@ -107,10 +112,11 @@ def oxford5k_table(result: Any) -> str:
     figures = {(row["title"], row["column"]): row[f"mAP_{result['definition']}"] for row in result["results"]}
     titles, columns = (list(dict.fromkeys(names)) for names in zip(*figures, strict=True))
     rows = [[title, *(f"{figures[title, column]:.2f}" for column in columns)] for title in titles]
-    return _markdown(["method", *(column.removeprefix("ROxford5k ") for column in columns)], rows)
+    return markdown(["method", *(column.removeprefix("ROxford5k ") for column in columns)], rows)
 
 
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)) + "\n"
 
 
@@ -123,14 +129,64 @@ TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
 }
 
 
+def stored() -> dict[str, list[list[str]]]:
+    """Return the tables of benchmarks by name: the header, and a list of cells for each row."""
+    tables: dict[str, list[list[str]]] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    return tables
+
+
+def store(name: str, cells: list[list[str]]) -> None:
+    """Store the table of a benchmark, a row a line."""
+    tables = {**stored(), name: cells}
+    parts = []
+    for title in sorted(tables):
+        rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in tables[title])
+        parts.append(f' "{title}": [\n  {rows}\n ]')
+    FIGURES.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
+def take(text: str) -> None:
+    """Store the tables of benchmarks that a page shows."""
+    for match in TABLE.finditer(text):
+        if match[2] not in TABLES:
+            lines = [line for line in match[0].splitlines() if line.startswith("|")]
+            rows = [[cell.strip() for cell in line[1:].rstrip()[:-1].split("|")] for line in lines]
+            store(match[2], [rows[0], *rows[2:]])
+
+
 def rewrite(text: str) -> str:
     """Return a page with each of its tables as the stored file has it."""
 
     def replace(match: re.Match[str]) -> str:
-        file, make = TABLES[match[2]]
-        return match[1] + make(json.loads(file.read_text(encoding="utf-8"))) + match[3]
+        if match[2] in TABLES:
+            file, make = TABLES[match[2]]
+            table = make(json.loads(file.read_text(encoding="utf-8")))
+        else:
+            header, *rows = stored()[match[2]]
+            table = markdown(header, rows)
+        return f"{match[1]}\n{table}\n{match[3]}"
 
     return TABLE.sub(replace, text)
+
+
+def rewrite_pages() -> list[Path]:
+    """Write the stored tables into the pages, and return the pages that changed."""
+    changed = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if rewrite(text) != text:
+            page.write_text(rewrite(text), encoding="utf-8")
+            changed.append(page)
+    return changed
+
+
+def places() -> dict[str, list[str]]:
+    """Return on which pages each table stands."""
+    found: dict[str, list[str]] = {}
+    for page in pages():
+        for match in TABLE.finditer(page.read_text(encoding="utf-8")):
+            found.setdefault(match[2], []).append(str(page.relative_to(ROOT)))
+    return found
 
 
 def pages() -> list[Path]:
@@ -180,17 +236,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--take", action="store_true")
     parser.add_argument("--defaults", type=Path, nargs="+", metavar="RESULTS", help="results.json of evaluations")
     options = parser.parse_args()
+    if options.take:
+        for page in pages():
+            take(page.read_text(encoding="utf-8"))
     if options.defaults:
         store_defaults(options.defaults)
     if options.run:
         run_demo()
-    stale = [page for page in pages() if rewrite(text := page.read_text(encoding="utf-8")) != text]
+    if options.check:
+        stale = [page for page in pages() if rewrite(text := page.read_text(encoding="utf-8")) != text]
+    else:
+        stale = rewrite_pages()
     for page in stale:
         print(page.relative_to(ROOT))
-        if not options.check:
-            page.write_text(rewrite(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 1 if options.check and stale else 0
 
 
