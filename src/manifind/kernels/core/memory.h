@@ -90,6 +90,7 @@ class Buffer {
         size_ = size;
     }
     T* data() { return data_.get(); }
+    const T* data() const { return data_.get(); }
     T& operator[](int64_t i) { return data_.get()[i]; }
     int64_t size() const { return size_; }
     T* release() { return data_.release(); }  // the caller frees it by std::free

@@ -1,35 +1,67 @@
 // See feature_kernels.h.
 #include "features/feature_kernels.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "level_names.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "simd.h"
 
 namespace manifind {
 namespace {
 
 void blend(const float* const* before, const float* const* after, const float* weights, int radius, int64_t n,
            float* out) {
-    constexpr int WIDTH = 32;
+    // In registers by hand: GCC 12 joins two turns of a plain loop over k and leaves them scalar.
     int64_t x = 0;
-    for (; x + WIDTH <= n; x += WIDTH) {
-        float sums[WIDTH];
-        for (int i = 0; i < WIDTH; ++i) sums[i] = weights[0] * before[0][x + i];
+    for (; x + 2 * LANES <= n; x += 2 * LANES) {
+        Floats weight = broadcast(weights[0]);
+        Floats first = weight * load(before[0] + x), second = weight * load(before[0] + x + LANES);
         for (int k = 1; k <= radius; ++k) {
             const float *a = before[k] + x, *b = after[k] + x;
-            const float weight = weights[k];
-            for (int i = 0; i < WIDTH; ++i) sums[i] += weight * (a[i] + b[i]);
+            weight = broadcast(weights[k]);
+            first += weight * (load(a) + load(b));
+            second += weight * (load(a + LANES) + load(b + LANES));
         }
-        for (int i = 0; i < WIDTH; ++i) out[x + i] = sums[i];
+        store(out + x, first);
+        store(out + x + LANES, second);
     }
     for (; x < n; ++x) {
         float sum = weights[0] * before[0][x];
         for (int k = 1; k <= radius; ++k) sum += weights[k] * (before[k][x] + after[k][x]);
         out[x] = sum;
+    }
+}
+
+void subtract(const float* after, const float* before, int64_t n, float* target) {
+    for (int64_t i = 0; i < n; ++i) target[i] = after[i] - before[i];
+}
+
+void mark_extrema(const float* line, const float* const* neighbours, float threshold, int64_t n, uint8_t* marks) {
+    const float *a = neighbours[0], *b = neighbours[1], *c = neighbours[2], *d = neighbours[3];
+    for (int64_t i = 0; i < n; ++i) {
+        const float value = line[i], left = line[i - 1], right = line[i + 1];
+        const bool maximum = (value > threshold) & (value >= left) & (value >= right) & (value >= a[i]) &
+                             (value >= b[i]) & (value >= c[i]) & (value >= d[i]);
+        const bool minimum = (value < -threshold) & (value <= left) & (value <= right) & (value <= a[i]) &
+                             (value <= b[i]) & (value <= c[i]) & (value <= d[i]);
+        marks[i] = maximum | minimum;
+    }
+}
+
+void gradients(const float* above, const float* line, const float* below, int64_t n, float* magnitudes,
+               float* directions) {
+    constexpr float PI = 3.14159265358979f;
+    for (int64_t i = 0; i < n; ++i) {
+        const float x = line[i + 1] - line[i - 1], y = below[i] - above[i];
+        const float ax = std::fabs(x), ay = std::fabs(y);
+        const float smaller = ay < ax ? ay : ax, larger = ay < ax ? ax : ay;
+        const float t = smaller / (larger + 1e-20f), s = t * t;
+        float angle = t * (0.9998660f + s * (-0.3302995f + s * (0.1801410f + s * (-0.0851330f + s * 0.0208351f))));
+        angle = ay > ax ? PI / 2 - angle : angle;
+        angle = x < 0 ? PI - angle : angle;
+        directions[i] = y < 0 ? 2 * PI - angle : angle;
+        magnitudes[i] = std::sqrt(x * x + y * y);
     }
 }
 
@@ -124,6 +156,6 @@ void match_rows(const uint8_t* tiles, const float* query_factors, int64_t n_tile
 }  // namespace
 
 extern const FeatureKernels LEVEL_NAME(feature_kernels);
-const FeatureKernels LEVEL_NAME(feature_kernels) = {LEVEL_STRING, blend, match_rows};
+const FeatureKernels LEVEL_NAME(feature_kernels) = {LEVEL_STRING, blend, subtract, mark_extrema, gradients, match_rows};
 
 }  // namespace manifind

@@ -21,6 +21,16 @@ struct FeatureKernels {
     // weights[0] · before[0] + Σ weights[k] · (before[k] + after[k]) for k = 1 … radius, of lines of n floats.
     void (*blend)(const float* const* before, const float* const* after, const float* weights, int radius, int64_t n,
                   float* out);
+    // target[i] = after[i] − before[i], of n floats.
+    void (*subtract)(const float* after, const float* before, int64_t n, float* target);
+    // Marks those of n samples of a line that are above the threshold, or below minus it, and no smaller, or no larger,
+    // than the next samples in all six directions; `neighbours` are the lines above, below, and of the scales on both
+    // sides. The line has a sample more at both ends.
+    void (*mark_extrema)(const float* line, const float* const* neighbours, float threshold, int64_t n, uint8_t* marks);
+    // Gradients of n samples of a line by central differences, between the lines above and below: magnitudes, and
+    // directions from 0 to 2π, within 1e-4. The line has a sample more at both ends.
+    void (*gradients)(const float* above, const float* line, const float* below, int64_t n, float* magnitudes,
+                      float* directions);
     // Finds the nearest of all queries for BLOCK_ROWS rows, and raises the best cosine of each query in `query_best`.
     // A cosine is an integer product of codes times a factor of the row, and then one of the query.
     void (*match_rows)(const uint8_t* tiles, const float* query_factors, int64_t n_tiles, const uint8_t* rows,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "features/feature_kernels.h"
 #include "parallel.h"
@@ -29,14 +30,18 @@ int64_t reflect(int64_t index, int64_t size) {
     return index;
 }
 
-// atan2 from 0 to 2π, within 1e-4.
-inline float fast_atan2(float y, float x) {
-    const float ax = std::fabs(x), ay = std::fabs(y);
-    const float t = std::min(ax, ay) / (std::max(ax, ay) + 1e-20f), s = t * t;
-    float angle = t * (0.9998660f + s * (-0.3302995f + s * (0.1801410f + s * (-0.0851330f + s * 0.0208351f))));
-    if (ay > ax) angle = PI / 2 - angle;
-    if (x < 0) angle = PI - angle;
-    return y < 0 ? 2 * PI - angle : angle;
+// The Gaussian of each distance up to a radius along one axis: that of a sample is the product of two.
+void fill_gaussian(int64_t radius, float sigma, std::vector<float>& weights) {
+    weights.resize(size_t(radius) + 1);
+    for (int64_t d = 0; d <= radius; ++d) weights[size_t(d)] = std::exp(-float(d * d) / (2 * sigma * sigma));
+}
+
+// Narrows [first, last] to the samples i with |i · slope + offset| < limit, and one more at both ends.
+void narrow(float slope, float offset, float limit, int64_t& first, int64_t& last) {
+    if (std::fabs(slope) < 1e-6f) return;
+    const float a = (-limit - offset) / slope, b = (limit - offset) / slope;
+    first = std::max(first, int64_t(std::floor(std::max(std::min(a, b), -1e9f))));
+    last = std::min(last, int64_t(std::ceil(std::min(std::max(a, b), 1e9f))));
 }
 
 }  // namespace
@@ -64,8 +69,7 @@ Sift::Sift(const uint8_t* grey, int64_t height, int64_t width, bool upsample, fl
             scales.push_back(gaussian_blur(scales.back(), std::sqrt(next_sigma * next_sigma - sigma * sigma)));
             const Image &a = scales[size_t(layer - 1)], &b = scales[size_t(layer)];
             differences.emplace_back(a.height, a.width);
-            float* target = differences.back().values.get();
-            for (int64_t i = 0; i < a.height * a.width; ++i) target[i] = b.values[size_t(i)] - a.values[size_t(i)];
+            feature_kernels().subtract(b.row(0), a.row(0), a.height * a.width, differences.back().row(0));
         }
         find_extrema(octave, differences);
         const Image& last = scales[LAYERS];
@@ -107,15 +111,23 @@ Sift::Image Sift::gaussian_blur(const Image& from, float sigma) {
 
 void Sift::find_extrema(int octave, const std::vector<Image>& differences) {
     const int64_t height = differences[0].height, width = differences[0].width;
+    if (width <= 2 * BORDER) return;
+    std::vector<uint8_t> marks(size_t(width - 2 * BORDER));
     for (int layer = 1; layer <= LAYERS; ++layer)
         for (int64_t y = BORDER; y < height - BORDER; ++y) {
-            const float* const row = differences[size_t(layer)].row(y);
-            for (int64_t x = BORDER; x < width - BORDER; ++x) {
-                const float value = row[x];
-                if (std::fabs(value) <= contrast_threshold_ / 2) continue;
-                const float sign = value > 0 ? 1.f : -1.f, size = std::fabs(value);
-                // Two comparisons in the same line reject most samples.
-                if (sign * row[x - 1] > size || sign * row[x + 1] > size) continue;
+            const Image& image = differences[size_t(layer)];
+            const float* const row = image.row(y);
+            const float* const neighbours[] = {image.row(y - 1) + BORDER, image.row(y + 1) + BORDER,
+                                               differences[size_t(layer - 1)].row(y) + BORDER,
+                                               differences[size_t(layer + 1)].row(y) + BORDER};
+            feature_kernels().mark_extrema(row + BORDER, neighbours, contrast_threshold_ / 2, int64_t(marks.size()),
+                                           marks.data());
+            for (size_t mark = 0; mark < marks.size(); ++mark) {
+                const void* const found = std::memchr(marks.data() + mark, 1, marks.size() - mark);
+                if (!found) break;
+                mark = size_t(static_cast<const uint8_t*>(found) - marks.data());
+                const int64_t x = BORDER + int64_t(mark);
+                const float sign = row[x] > 0 ? 1.f : -1.f, size = std::fabs(row[x]);
                 bool is_extremum = true;
                 for (int l = layer - 1; l <= layer + 1 && is_extremum; ++l)
                     for (int64_t v = y - 1; v <= y + 1 && is_extremum; ++v) {
@@ -180,15 +192,16 @@ bool Sift::localize(int octave, const std::vector<Image>& differences, int layer
 Sift::Features Sift::describe(const int32_t* indices, int64_t count) const {
     Features features;
     std::vector<float> orientations;
+    Scratch scratch;
     for (int64_t i = 0; i < count; ++i) {
         if (i % 64 == 0) check_interrupt();
         orientations.clear();
-        assign_orientations(indices[i], orientations);
+        assign_orientations(indices[i], scratch, orientations);
         for (const float angle : orientations) {
             features.keypoint_of.push_back(indices[i]);
             features.orientations.push_back(angle);
             features.descriptors.resize(features.descriptors.size() + DIMENSION);
-            compute_descriptor(indices[i], angle,
+            compute_descriptor(indices[i], angle, scratch,
                                features.descriptors.data() + features.descriptors.size() - DIMENSION);
         }
     }
@@ -196,23 +209,25 @@ Sift::Features Sift::describe(const int32_t* indices, int64_t count) const {
 }
 
 // The orientations of a keypoint: peaks of the histogram of gradient directions around it.
-void Sift::assign_orientations(int32_t keypoint, std::vector<float>& orientations) const {
+void Sift::assign_orientations(int32_t keypoint, Scratch& scratch, std::vector<float>& orientations) const {
     const Position& position = positions_[size_t(keypoint)];
     const Image& image = octaves_[size_t(position.octave)][size_t(position.layer)];
     const float sigma = 1.5f * position.scale;
     const int64_t radius = std::lround(3 * sigma);
+    fill_gaussian(radius, sigma, scratch.weights);
     float bins[ORIENTATION_BINS] = {};
+    const int64_t left = std::max<int64_t>(1, position.x - radius),
+                  right = std::min(image.width - 2, position.x + radius);
     for (int64_t y = std::max<int64_t>(1, position.y - radius); y <= std::min(image.height - 2, position.y + radius);
-         ++y)
-        for (int64_t x = std::max<int64_t>(1, position.x - radius); x <= std::min(image.width - 2, position.x + radius);
-             ++x) {
-            const float dx = image.row(y)[x + 1] - image.row(y)[x - 1];
-            const float dy = image.row(y + 1)[x] - image.row(y - 1)[x];
-            const float squared_distance =
-                float((y - position.y) * (y - position.y) + (x - position.x) * (x - position.x));
-            const int bin = int(fast_atan2(dy, dx) * (ORIENTATION_BINS / (2 * PI)) + 0.5f) % ORIENTATION_BINS;
-            bins[bin] += std::exp(-squared_distance / (2 * sigma * sigma)) * std::sqrt(dx * dx + dy * dy);
+         ++y) {
+        compute_gradients(image, y, left, right, scratch);
+        const float weight = scratch.weights[size_t(std::abs(y - position.y))];
+        for (int64_t x = left; x <= right; ++x) {
+            const int bin = int(scratch.directions[size_t(x - left)] * (ORIENTATION_BINS / (2 * PI)) + 0.5f);
+            bins[bin % ORIENTATION_BINS] +=
+                weight * scratch.weights[size_t(std::abs(x - position.x))] * scratch.magnitudes[size_t(x - left)];
         }
+    }
     float smoothed[ORIENTATION_BINS], maximum = 0;
     for (int i = 0; i < ORIENTATION_BINS; ++i) {
         const auto at = [&](int k) { return bins[(i + k + ORIENTATION_BINS) % ORIENTATION_BINS]; };
@@ -223,39 +238,56 @@ void Sift::assign_orientations(int32_t keypoint, std::vector<float>& orientation
         const float left = smoothed[(i + ORIENTATION_BINS - 1) % ORIENTATION_BINS], value_here = smoothed[i],
                     right = smoothed[(i + 1) % ORIENTATION_BINS];
         if (value_here > left && value_here >= right && value_here >= MIN_PEAK_RATIO * maximum) {
-            const float bin = float(i) + 0.5f * (left - right) / (left - 2 * value_here + right);
+            const float curvature = left - 2 * value_here + right;  // may be rounded to 0
+            const float bin = float(i) + (curvature < 0 ? 0.5f * (left - right) / curvature : 0);
             orientations.push_back(std::fmod(bin + ORIENTATION_BINS, float(ORIENTATION_BINS)) *
                                    (2 * PI / ORIENTATION_BINS));
         }
     }
 }
 
+// The gradients of the samples of a line from `left` to `right`.
+void Sift::compute_gradients(const Image& image, int64_t y, int64_t left, int64_t right, Scratch& scratch) {
+    const size_t n = size_t(std::max<int64_t>(0, right - left + 1));
+    if (scratch.magnitudes.size() < n) scratch.magnitudes.resize(n), scratch.directions.resize(n);
+    feature_kernels().gradients(image.row(y - 1) + left, image.row(y) + left, image.row(y + 1) + left, int64_t(n),
+                                scratch.magnitudes.data(), scratch.directions.data());
+}
+
 // Histograms of gradient directions, relative to the orientation, in 4 × 4 cells around the keypoint.
-void Sift::compute_descriptor(int32_t keypoint, float angle, float* out) const {
+void Sift::compute_descriptor(int32_t keypoint, float angle, Scratch& scratch, float* out) const {
+    // Cells are counted from the histogram's margin, so that no rounding lies between the comparison with the last one
+    // and the index: beyond it are other variables.
+    constexpr float LIMIT = (DESCRIPTOR_CELLS + 1) / 2.f, CENTRE = LIMIT;
     const Position& position = positions_[size_t(keypoint)];
     const Image& image = octaves_[size_t(position.octave)][size_t(position.layer)];
     const float cell = CELL_SCALES * position.scale, cosine = std::cos(angle) / cell, sine = std::sin(angle) / cell;
     const int64_t reach = std::lround(cell * 1.4142136f * (DESCRIPTOR_CELLS + 1) * 0.5f);
     const int64_t radius = std::min(reach, image.height + image.width);
+    fill_gaussian(radius, cell * 0.5f * DESCRIPTOR_CELLS, scratch.weights);
     float bins[DESCRIPTOR_CELLS + 2][DESCRIPTOR_CELLS + 2][DESCRIPTOR_ORIENTATIONS + 1] = {};
     for (int64_t y = std::max<int64_t>(1, position.y - radius); y <= std::min(image.height - 2, position.y + radius);
-         ++y)
-        for (int64_t x = std::max<int64_t>(1, position.x - radius); x <= std::min(image.width - 2, position.x + radius);
-             ++x) {
-            const float i = float(x - position.x), j = float(y - position.y);
-            const float u = i * cosine + j * sine, v = j * cosine - i * sine;
-            const float column = u + DESCRIPTOR_CELLS / 2 - 0.5f, row = v + DESCRIPTOR_CELLS / 2 - 0.5f;
-            if (!(column > -1 && column < DESCRIPTOR_CELLS && row > -1 && row < DESCRIPTOR_CELLS)) continue;
-            const float dx = image.row(y)[x + 1] - image.row(y)[x - 1];
-            const float dy = image.row(y + 1)[x] - image.row(y - 1)[x];
-            float relative = angle - fast_atan2(dy, dx);  // in OpenCV's direction
+         ++y) {
+        const float j = float(y - position.y);
+        int64_t first = -radius, last = radius;
+        narrow(cosine, j * sine, LIMIT, first, last);
+        narrow(-sine, j * cosine, LIMIT, first, last);
+        const int64_t left = std::max<int64_t>(1, position.x + first),
+                      right = std::min(image.width - 2, position.x + last);
+        compute_gradients(image, y, left, right, scratch);
+        for (int64_t x = left; x <= right; ++x) {
+            const float i = float(x - position.x);
+            const float column = i * cosine + j * sine + CENTRE, row = j * cosine - i * sine + CENTRE;
+            if (!(column > 0 && column < DESCRIPTOR_CELLS + 1 && row > 0 && row < DESCRIPTOR_CELLS + 1)) continue;
+            float relative = angle - scratch.directions[size_t(x - left)];  // in OpenCV's direction
             relative += relative < 0 ? 2 * PI : 0;
             const float t =
                 std::min(relative * (DESCRIPTOR_ORIENTATIONS / (2 * PI)), float(DESCRIPTOR_ORIENTATIONS) - 1e-4f);
-            const float weight = std::exp(-(u * u + v * v) / (0.5f * DESCRIPTOR_CELLS * DESCRIPTOR_CELLS)) *
-                                 std::sqrt(dx * dx + dy * dy);
-            const int r = int(row + 1), c = int(column + 1), o = int(t);
-            const float dr = row + 1 - float(r), dc = column + 1 - float(c), fraction = t - float(o);
+            const float weight = scratch.weights[size_t(std::abs(y - position.y))] *
+                                 scratch.weights[size_t(std::abs(x - position.x))] *
+                                 scratch.magnitudes[size_t(x - left)];
+            const int r = int(row), c = int(column), o = int(t);
+            const float dr = row - float(r), dc = column - float(c), fraction = t - float(o);
             const float shares[2][2] = {{(1 - dr) * (1 - dc), (1 - dr) * dc}, {dr * (1 - dc), dr * dc}};
             for (int a = 0; a < 2; ++a)
                 for (int b = 0; b < 2; ++b) {
@@ -263,6 +295,7 @@ void Sift::compute_descriptor(int32_t keypoint, float angle, float* out) const {
                     bins[r + a][c + b][o + 1] += weight * shares[a][b] * fraction;
                 }
         }
+    }
     float squares = 0, sum = 0;
     for (int r = 0; r < DESCRIPTOR_CELLS; ++r)
         for (int c = 0; c < DESCRIPTOR_CELLS; ++c)

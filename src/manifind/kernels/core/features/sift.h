@@ -5,8 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
+
+#include "memory.h"
 
 namespace manifind {
 
@@ -34,11 +35,11 @@ class Sift {
    private:
     struct Image {
         int64_t height = 0, width = 0;
-        std::unique_ptr<float[]> values;
+        Buffer<float> values;
         Image() = default;
-        Image(int64_t h, int64_t w) : height(h), width(w), values(new float[size_t(h * w)]) {}
-        float* row(int64_t y) { return values.get() + y * width; }
-        const float* row(int64_t y) const { return values.get() + y * width; }
+        Image(int64_t h, int64_t w) : height(h), width(w), values(h * w) {}
+        float* row(int64_t y) { return values.data() + y * width; }
+        const float* row(int64_t y) const { return values.data() + y * width; }
     };
     // A keypoint's sample in the pyramid.
     struct Position {
@@ -49,8 +50,13 @@ class Sift {
     static Image gaussian_blur(const Image& from, float sigma);
     void find_extrema(int octave, const std::vector<Image>& differences);
     bool localize(int octave, const std::vector<Image>& differences, int layer, int64_t y, int64_t x);
-    void assign_orientations(int32_t keypoint, std::vector<float>& orientations) const;
-    void compute_descriptor(int32_t keypoint, float angle, float* out) const;
+    // Of the samples of a line: reused from keypoint to keypoint.
+    struct Scratch {
+        std::vector<float> magnitudes, directions, weights;
+    };
+    static void compute_gradients(const Image& image, int64_t y, int64_t left, int64_t right, Scratch& scratch);
+    void assign_orientations(int32_t keypoint, Scratch& scratch, std::vector<float>& orientations) const;
+    void compute_descriptor(int32_t keypoint, float angle, Scratch& scratch, float* out) const;
 
     float contrast_threshold_;
     float pixel_size_;  // of the first octave, in pixels of the photo
