@@ -1,18 +1,22 @@
-"""How good the page's judgements are besides the line (``benchmarks/cutoff.py``): refining a search, and boxes.
+"""How good a search is where people steer it: negatives and positives, boxes by regions, mirrored objects.
 
-    python benchmarks/feedback.py [--scenes FOLDER] [--manifold SAVED] [--part refine|where ...] [--json]
+    python benchmarks/feedback.py [--scenes FOLDER] [--manifold SAVED] [--part refine | where | mirrored ...] [--json]
+    python benchmarks/feedback.py --part mirrored [--photos 45] [--seed 0] [--every 2] [--json]
 
-On Oxford5k's descriptors where they are at hand (``harness.py`` says where), and on the scenes that ``manifind demo
---out FOLDER`` made and indexed.
-
-refine   mAP after the first wrong results were marked as not meant (they are taken out of both rankings), by weight,
-         and after right results were marked as meant
-where    how well boxes meet the planted objects, as intersection over union: the region of the largest share, and the
-         box that the page draws
+refine    mAP after the first wrong results were marked as not meant (they are taken out of both rankings), by weight,
+          and after right results were marked as meant. Data: the descriptors of Oxford5k (``harness.py``), n = 106,887,
+          d = 512, k = query_k = 50
+where     how well boxes meet the planted objects, as intersection over union: the region of the largest share, and the
+          box that the page draws. Data: the scenes that ``manifind demo --out FOLDER`` made and indexed (--scenes)
+mirrored  what a search finds of mirrored objects, with and without looking for them, on planted scenes made for it.
+          Every second query is searched as it is, and mirrored: to the mirrored query all scenes are mirrored ones. Of
+          each searched one way and both ways: mAP of the last result, the mean score of the three best right photos of
+          the first ranking, verified photos that show the object, that do not, and that are told as mirrored
 """
 
 import json
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +26,19 @@ from typing import Any, cast
 import numpy as np
 
 import harness
-from harness import make_parser
+from harness import make_parser, print_results
 from manifind import Manifold
 from manifind.boxes import iou
 from manifind.demo import scenes
 from manifind.diffusion import SeedWeights
+from manifind.geometry import mirror_box
 from manifind.index import Index, QueryRegions, QueryView, Retrieval, Snapshot, retrieve, whole_box
+from manifind.io import read_photo
 from manifind.manifold import Request, answer
 from manifind.ranking import Ranking
-from manifind.types import FloatArray
+from manifind.types import Box, FloatArray
 
-PARTS = ("refine", "where")
+PARTS = ("refine", "where", "mirrored")
 WEIGHTS = (0.1, 0.25, 0.5, 1.0)
 
 
@@ -149,14 +155,67 @@ def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:
     return {"region_of_the_largest_share": float(np.mean(region)), "box": float(np.mean(drawn)), "photos": len(drawn)}
 
 
+def measure_mirrored(
+    index: Index, made: scenes.Scenes, queries: list[scenes.Query], *, turned: bool, mirrored: bool
+) -> dict[str, Any]:
+    """Search with all queries, or with their mirrored photos."""
+    rows = []
+    for query in queries:
+        shown = {scene.file for scene in made.truth if scene.shows == query.shows}
+        pixels = read_photo(made.queries_folder / query.file).pixels
+        box: Box = query.box
+        if turned:
+            box = mirror_box(box, pixels.shape[1])
+            pixels = np.ascontiguousarray(pixels[:, ::-1])
+        ranked = index.search(pixels, box, top=None, verify=0, mirrored=mirrored)
+        result = index.search(pixels, box, top=None, mirrored=mirrored)
+        right = np.array([hit.key in shown for hit in result])
+        precision = np.cumsum(right)[right] / (np.flatnonzero(right) + 1)
+        best = [hit.score for hit in ranked if hit.key in shown][:3]
+        verified = [hit for hit in result if hit.verified]
+        found = sum(hit.key in shown for hit in verified)
+        told = sum(bool(hit.mirrored) for hit in verified)
+        rows.append((precision.sum() / len(shown), np.mean(best), found, len(verified) - found, told))
+    columns = np.array(rows)
+    return {
+        "map": 100 * float(columns[:, 0].mean()),
+        "score": float(columns[:, 1].mean()),
+        **dict(zip(("right", "wrong", "mirrored"), columns[:, 2:].sum(axis=0).astype(int).tolist(), strict=True)),
+    }
+
+
+def mirrored(photos: int, seed: int, every: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as temporary:
+        made = scenes.make_scenes(temporary, scenes=photos, seed=seed)
+        index = Index.create(Path(temporary) / "photos.manifind", made.folder)
+        queries = list(made.queries[::every])
+        rows = [
+            {
+                "query": "mirrored" if turned else "as it is",
+                "searched": "both ways" if both else "one way",
+                **measure_mirrored(index, made, queries, turned=turned, mirrored=both),
+            }
+            for turned in (False, True)
+            for both in (False, True)
+        ]
+    return {"scenes": photos, "seed": seed, "queries": len(queries), "rows": rows}
+
+
 def main() -> None:
     parser = make_parser(__doc__, "k")
     parser.add_argument("--scenes", type=Path, help="the folder that `manifind demo --out` filled")
     parser.add_argument("--manifold", type=Path, help="of Oxford5k, saved, in place of building its graph")
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS[:2]))
+    parser.add_argument("--photos", type=int, default=45, help="mirrored: how many scenes")
+    parser.add_argument("--seed", type=int, default=0, help="mirrored: of the scenes")
+    parser.add_argument("--every", type=int, default=2, help="mirrored: of the queries, every so many")
     args = parser.parse_args()
-    planted = demo_scenes(args.scenes) if args.scenes else None
-    real = oxford5k(args.k, args.manifold) if harness.at_hand() else None
+    if args.part == ["mirrored"]:
+        made = mirrored(args.photos, args.seed, args.every)
+        print_results({key: value for key, value in made.items() if key != "rows"}, made["rows"], as_json=args.json)
+        return
+    planted = demo_scenes(args.scenes) if args.scenes and "where" in args.part else None
+    real = oxford5k(args.k, args.manifold) if harness.at_hand() and "refine" in args.part else None
     collections = [one for one in (real, planted[0] if planted else None) if one is not None]
     if not collections:
         sys.exit("neither Oxford5k nor --scenes is at hand; run `manifind demo --out out` and give --scenes out.")

@@ -1,7 +1,7 @@
 """Why methods do on Oxford5k what they do: the figures of docs/oxford5k.md.
 
-    python benchmarks/methods.py [--out out/methods.json] [--part expansion | helped | solvers | photos | float16]
-    python benchmarks/methods.py --part hamming --index INDEX --truth TRUTH
+    python benchmarks/methods.py [--part expansion | helped | solvers | photos | float16 ...] [--json]
+    python benchmarks/methods.py --part hamming --index INDEX --truth TRUTH [--words 4096]
 
 The table of all methods is ``manifind evaluate``'s. Average precision is the trapezoid, as in Oxford's own program; mAP
 is in percent. ``expansion`` is what the number of images does to query expansion, and why; ``solvers`` is what the
@@ -13,13 +13,12 @@ mAP, to the first 100 images and to scores. The descriptors at hand were stored 
 entry moves at random within the interval that rounds to it.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -205,14 +204,13 @@ class StoredDescriptors(Sequence[FloatArray]):
         return self._stored.of_photo(record).features().descriptors
 
 
-def hamming(index: Path, truth: Path) -> Iterator[Row]:
-    """Yield mAP of each column, of the first search and of the expanded query."""
+def hamming(index: Path, truth: Path, words: int) -> Iterator[Row]:
+    """Yield mAP of each column, of the expanded query and of the first search alone."""
     known = Known(Index.open(index), truth, None)
     images = StoredDescriptors(known)
-    method = HammingQueryExpansion()
     began = time.process_time()
-    method.fit_descriptors(images)
-    yield {"photos": len(images), "words": len(method._embedding.centroids), "fit_cpu_s": time.process_time() - began}
+    method = HammingQueryExpansion(words=words).fit_descriptors(images)
+    fitted = time.process_time() - began
     features = [
         extract(read_photo(known.file(query.image)).pixels, query.box, **images.config.fields).descriptors
         for query in known.protocol.queries
@@ -223,7 +221,10 @@ def hamming(index: Path, truth: Path) -> Iterator[Row]:
         rankings = [method.search_descriptors(one) for one in features]
         yield {
             "method": name,
+            "photos": len(images),
+            "words": words,
             **{known.protocol.column(task): task.mean_average_precision(rankings) for task in known.protocol.tasks},
+            "fit_cpu_s": fitted,
             "cpu_ms_a_query": 1e3 * (time.process_time() - began) / len(features),
         }
 
@@ -232,29 +233,29 @@ PARTS = {"expansion": expansion, "helped": helped, "solvers": solvers, "photos":
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/methods.json"))
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--part", choices=[*PARTS, "hamming"], action="append", help="only this part; may be repeated")
     parser.add_argument("--index", type=Path, help="hamming: an index with local features")
     parser.add_argument("--truth", type=Path, help="hamming: any that manifind evaluate --truth reads")
+    parser.add_argument("--words", type=int, default=4096, help="hamming: of the vocabulary")
     arguments = parser.parse_args()
-    if arguments.part == ["hamming"]:
-        for row in hamming(arguments.index, arguments.truth):
-            print(json.dumps(row), flush=True)
-        return
-    harness.require_oxford5k()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    results |= {"version": __version__, "definition": "trapezoid", "threads": thread_count()}
-    oxford = harness.oxford5k()
-    for part in arguments.part or PARTS:
-        print(f"\n{part}")
-        results[part] = []
-        for row in PARTS[part](oxford):
-            results[part].append(row)
-            figures = (f"{name} {value:.2f}" if isinstance(value, float) else str(value) for name, value in row.items())
-            print(" ", "   ".join(figures), flush=True)
-            arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    parts: list[str] = arguments.part or list(PARTS)
+    results: Row = {"version": __version__, "definition": "trapezoid", "threads": thread_count()}
+    if {"expansion", "solvers", "float16"} & set(parts):
+        harness.require_oxford5k()
+    oxford = harness.oxford5k() if harness.at_hand() else None
+    for part in parts:
+        if part == "hamming":
+            if arguments.index is None or arguments.truth is None:
+                parser.error("--part hamming needs --index and --truth")
+            rows = hamming(arguments.index, arguments.truth, arguments.words)
+        else:
+            rows = PARTS[part](cast(Protocol, oxford))
+        results[part] = list(rows)
+        if not arguments.json:
+            print(f"\n{part}\n{harness.table(results[part])}", flush=True)
+    if arguments.json:
+        print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

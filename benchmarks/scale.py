@@ -1,27 +1,37 @@
-"""What a collection of many photos takes, and how long a query takes on it: the on-line path on synthetic rows.
+"""What grows beyond one machine: regions compared by Dask's workers, and a collection of many photos.
 
-    python benchmarks/scale.py [--shortlist 10000] [--regions 5] [--d 512] [--k 100] [--queries 5] [--json]
+    python benchmarks/scale.py workers [--rows N] [--k 50] [--workers 2] [--repeats 3] [--order Q] [--json]
+    python benchmarks/scale.py photos [--shortlist 10000] [--regions 5] [--d 512] [--k 100] [--queries 5] [--json]
 
-The cost of a query does not depend on the size of the collection, but for the search of its descriptors, which is the
-database's. So packed rows are made of as many photos as a shortlist has, with edges of which a part leads to photos
-outside of it, kept in files (`folder`), and searched: the latency of each part is measured. Then it is counted what one
-million, ten and a hundred million such photos take: bytes, tasks, network and processor's hours, from unit costs that
-are measured here (packing, comparing, solving) or elsewhere in the project (extraction).
+workers  the cost of comparing all pairs by workers on one machine, against one process: the regions of Oxford5k where
+         they are at hand, else synthetic ones (``harness.py``); in this process with all cores, and by workers of one
+         thread each, whose lists must be the same to the bit. The two take turns, and of each the fastest turn counts:
+         seconds by the clock and, because other work disturbs the clock, the processor's. --order divides the work by
+         the plane of that order (`block_design`), whatever the workers would choose: 2 is seven tasks
+photos   the cost of a query does not depend on the size of the collection, but for the search of its descriptors, which
+         is the database's. So packed rows are made of as many photos as a shortlist has, with edges of which a part
+         leads to photos outside of it, kept in files (`folder`), and searched: the latency of each part is measured.
+         Then it is counted what one million, ten and a hundred million such photos take: bytes, tasks, network and
+         processor's hours, from unit costs that are measured here (packing, comparing, solving) or elsewhere in the
+         project (extraction)
 """
 
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from harness import make_parser
+from harness import collection, make_parser
+from manifind.distributed import block_design as planes
 from manifind.distributed.block_design import choose_order, task_rows
-from manifind.distributed.workers import MAX_TASK_PHOTOS
+from manifind.distributed.workers import MAX_TASK_PHOTOS, DaskWorkers
 from manifind.features import load_extractor
-from manifind.graph import exact_neighbours
+from manifind.graph import Neighbours, exact_neighbours
 from manifind.index import QueryRegions, QueryView, retrieve
 from manifind.index.build.learning import PART
 from manifind.index.build.learning import PHOTOS as WHITENED
@@ -162,17 +172,60 @@ def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: 
     }
 
 
-def main() -> None:
-    parser = make_parser(__doc__, k=100)
-    parser.add_argument("--shortlist", type=int, default=10_000)
-    parser.add_argument("--regions", type=int, default=5)
-    parser.add_argument("--d", type=int, default=512)
-    parser.add_argument("--queries", type=int, default=5)
-    given = parser.parse_args()
-    told = on_line(given.shortlist, given.regions, given.d, given.k, given.queries)
-    pair, each = comparing(given.d, given.k)
-    lines = [off_line(p, given.regions, given.d, given.k, told["row_bytes"], pair, each) for p in PHOTOS]
-    if given.json:
+def spent(processes: list[psutil.Process]) -> float:
+    """Return the processor's seconds that processes have taken."""
+    return float(sum(sum(one.cpu_times()[:2]) for one in processes))
+
+
+def measure_workers(rows: int | None, k: int, count: int, repeat: int, order: int | None) -> dict[str, Any]:
+    from distributed import Client, LocalCluster
+
+    name, vectors, _, _ = collection(rows)
+    X = np.ascontiguousarray(vectors, np.float32)
+    if order is not None:
+        planes.ORDERS = (order,)
+    told: dict[str, Any] = {"collection": name, "n": len(X), "k": k, "workers": count, "order": order, "same": True}
+    turns: dict[str, list[tuple[float, float]]] = {"here": [], "by_workers": []}
+    exact_neighbours(X[:2000], k)
+    with (
+        LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        processes = [
+            psutil.Process(),
+            *(psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()),
+        ]
+        client.run(lambda: __import__("manifind.distributed.tasks") and None)
+
+        def timed(way: str, work: Callable[[], Neighbours]) -> Neighbours:
+            start, cpu = time.perf_counter(), spent(processes)
+            found = work()
+            turns[way].append((time.perf_counter() - start, spent(processes) - cpu))
+            return found
+
+        for _ in range(repeat):
+            here = timed("here", lambda: exact_neighbours(X, k))
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "all.f32"
+                X.tofile(file)
+                there = timed(
+                    "by_workers",
+                    lambda file=file: exact_neighbours(DaskWorkers(client).knn_builder(X, file), k),  # type: ignore[misc]
+                )
+            same = (here.ids == there.ids).all() and (here.similarities == there.similarities).all()
+            told["same"] = told["same"] and bool(same)
+    for way, taken in turns.items():
+        wall, cpu = zip(*taken, strict=True)
+        told[way] = {"wall_s": min(wall), "cpu_s": min(cpu), "turns": taken}
+    told["ratio"] = {one: told["by_workers"][one] / told["here"][one] for one in ("wall_s", "cpu_s")}
+    return told
+
+
+def print_photos(shortlist: int, regions: int, d: int, k: int, queries: int, *, as_json: bool) -> None:
+    told = on_line(shortlist, regions, d, k, queries)
+    pair, each = comparing(d, k)
+    lines = [off_line(p, regions, d, k, told["row_bytes"], pair, each) for p in PHOTOS]
+    if as_json:
         print(json.dumps({"on_line": told, "pair_s": pair, "list_s": each, "off_line": lines}, indent=1))
         return
     seconds = ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in told["seconds"].items())
@@ -183,6 +236,36 @@ def main() -> None:
     print(f"a pair of regions {1e9 * pair:.2f} ns, a list {1e6 * each:.0f} µs of one core")
     for line in lines:
         print(json.dumps({name: round(value, 2) for name, value in line.items()}))
+
+
+def print_workers(told: dict[str, Any]) -> None:
+    here, there, ratio = told["here"], told["by_workers"], told["ratio"]
+    print(
+        f"{told['collection']}, {told['n']:,} regions, k {told['k']}: one process {here['wall_s']:.1f} s "
+        f"(processor {here['cpu_s']:.1f} s), {told['workers']} workers {there['wall_s']:.1f} s (processor "
+        f"{there['cpu_s']:.1f} s): {ratio['wall_s']:.2f} times the time, {ratio['cpu_s']:.2f} times the processor's; "
+        f"lists {'the same' if told['same'] else 'NOT THE SAME'}"
+    )
+
+
+def main() -> None:
+    parser = make_parser(__doc__, "rows", "k", "repeats", k=None)
+    parser.add_argument("part", choices=["workers", "photos"])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--order", type=int)
+    parser.add_argument("--shortlist", type=int, default=10_000)
+    parser.add_argument("--regions", type=int, default=5)
+    parser.add_argument("--d", type=int, default=512)
+    parser.add_argument("--queries", type=int, default=5)
+    given = parser.parse_args()
+    if given.part == "photos":
+        print_photos(given.shortlist, given.regions, given.d, given.k or 100, given.queries, as_json=given.json)
+        return
+    told = measure_workers(given.rows, given.k or 50, given.workers, given.repeats, given.order)
+    if given.json:
+        print(json.dumps(told, indent=1))
+    else:
+        print_workers(told)
 
 
 if __name__ == "__main__":

@@ -56,14 +56,8 @@ def test_cost(repository: Path) -> None:
     assert [[row[0], row[2]] for row in cells] == [[row[0], row[2]] for row in stored("cost")]
 
 
-def test_gmm(repository: Path) -> None:
-    result = printed(repository, "benchmarks/gmm.py", "--images", "20")
-    assert result["images"] == 20
-    assert result["largest_difference_of_means"] == pytest.approx(0, abs=1e-4)
-
-
 def test_mirrored(repository: Path) -> None:
-    result = printed(repository, "benchmarks/mirrored.py", "--scenes", "12", "--every", "24")
+    result = printed(repository, "benchmarks/feedback.py", "--part", "mirrored", "--photos", "12", "--every", "24")
     assert [(row["query"], row["searched"]) for row in result["rows"]] == [
         ("as it is", "one way"),
         ("as it is", "both ways"),
@@ -106,6 +100,17 @@ def test_growth(repository: Path, tmp_path: Path) -> None:
     (row,) = memory["rows"]
     assert row["rows done"] >= 3 * 4096
     assert row["held MB"] < row["vectors, in a file MB"] + 3 * row["lists MB"]
+
+
+def test_scale(repository: Path) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    small = ("--shortlist", "60", "--d", "32", "--k", "10", "--queries", "1")
+    counted = printed(repository, "benchmarks/scale.py", "photos", *small)
+    assert [line["photos"] for line in counted["off_line"]] == [10**6, 10**7, 10**8]
+    assert all(value > 0 for line in counted["off_line"] for value in line.values())
+    told = printed(repository, "benchmarks/scale.py", "workers", "--rows", "2000", "--k", "10", "--repeats", "1")
+    assert told["n"] == 2000
+    assert told["same"]
 
 
 def test_serve(repository: Path) -> None:

@@ -34,7 +34,7 @@ from manifind.remote.store import Row, Store, Versions
 from manifind.types import FloatArray, StageProgress
 
 DEFAULT_DESCRIPTORS = 5
-"""Mixture means that a photo is found by: ``benchmarks/shortlists.py`` has what they were chosen by."""
+"""Mixture means that a photo is found by: ``benchmarks/stores.py shortlists`` has what they were chosen by."""
 
 MAX_UPLOAD_BYTES = 2**23
 """Bytes of rows sent at a time."""
