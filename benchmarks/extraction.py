@@ -30,7 +30,7 @@ from manifind.features import SCALES, load_extractor
 from manifind.features.backbone import available_cores
 from manifind.features.extractor import ONE_SCALE, resized
 from manifind.index import Index, whole_box
-from manifind.io import ListedFile, extract_ahead, read_ahead, read_photo
+from manifind.io import ListedFile, extract_ahead, read_photo
 from manifind.types import FloatArray
 
 
@@ -96,7 +96,7 @@ def whole_passes(found: Sequence[ListedFile], repeats: int = 3) -> dict[str, dic
                 for _ in extract_ahead(found, extractor.extract, threads=threads, long_side=extractor.long_side):
                     pass
             else:
-                for _, photo in read_ahead(found, long_side=extractor.long_side):
+                for _, photo, _ in extract_ahead(found, lambda _: None, threads=2, long_side=extractor.long_side):
                     extractor.extract(photo.pixels)  # type: ignore[union-attr]
             seconds, taken = time.perf_counter() - wall, time.process_time() - processor
             figures = {"photos_a_second": len(found) / seconds, "cpu_ms": 1e3 * taken / len(found)}

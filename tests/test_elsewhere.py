@@ -86,7 +86,7 @@ from manifind.cli import COMMANDS
 from manifind.features.backbone import available_cores
 from manifind.kernels.threads import thread_count
 from manifind.serve.run import _max_open_files, limited_protocol
-from manifind.serve.settings import Settings
+from manifind.serve.resources import Settings
 for name in COMMANDS:
     importlib.import_module(f"manifind.cli.{name}")
 assert not kernels.compiled() and not kernels.features_compiled()

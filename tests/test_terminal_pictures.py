@@ -12,8 +12,7 @@ from PIL import Image
 from manifind.cli.terminal_pictures import check_protocol, picture_protocol, show_picture, strip
 from manifind.errors import InvalidInputError
 from manifind.index import Hit, QueryRegions, QueryView
-from manifind.reports.contact_sheet import SHEET_WIDTH
-from manifind.reports.html import Picture
+from manifind.reports.html import SHEET_WIDTH, Picture
 
 
 @pytest.fixture

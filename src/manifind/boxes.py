@@ -35,13 +35,13 @@ def parse_box(value: Any, name: str = "box") -> Box:
     return x0, y0, x1, y1
 
 
-def clip_box(value: Any, width: int, height: int, name: str = "box") -> Box:
+def clip_box(value: Any, width: int, height: int) -> Box:
     """Return the part of a box inside an image of this size; a box without such a part is an error."""
-    x0, y0, x1, y1 = box = parse_box(value, name)
+    x0, y0, x1, y1 = box = parse_box(value)
     inside = max(x0, 0.0), max(y0, 0.0), min(x1, float(width)), min(y1, float(height))
     if not (inside[0] < inside[2] and inside[1] < inside[3]):
         raise InvalidInputError(
-            f"{name} is {format_box(box)}, empty or outside the photo of {width} × {height} pixels; "
+            f"box is {format_box(box)}, empty or outside the photo of {width} × {height} pixels; "
             "give x0 < x1 and y0 < y1 inside it.",
             code="box-outside",
         )

@@ -112,8 +112,8 @@ class RowRanges:
     def at(self, places: npt.NDArray[np.integer]) -> IntArray:
         """Return ``regions[places]`` without the list."""
         run = np.searchsorted(self.starts, places, side="right") - 1
-        found: IntArray = (self.begins[run] + (places - self.starts[run])).astype(np.int32)
-        return found
+        rows: IntArray = (self.begins[run] + (places - self.starts[run])).astype(np.int32)
+        return rows
 
 
 class Change(NamedTuple):

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io import prefetch
 from manifind.io.image import Photo
-from manifind.io.prefetch import extract_ahead, read_ahead
+from manifind.io.prefetch import extract_ahead
 from manifind.io.scan import ListedFile, list_photos
 from tests.features.photo_files import photo_file
 
@@ -25,6 +26,15 @@ def reading_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
 
 
+def read_ahead(
+    files: Iterable[ListedFile], *, threads: int = 2, **options: Any
+) -> Generator[tuple[ListedFile, Photo | UnreadableImageError], None, None]:
+    """Read photos ahead, two for each thread, and extract nothing."""
+    with closing(extract_ahead(files, lambda _: None, threads=threads, **options)) as photos:
+        for file, photo, _ in photos:
+            yield file, photo
+
+
 class TestReadAhead:
     @pytest.fixture
     def files(self, tmp_path: Path) -> list[ListedFile]:
@@ -32,9 +42,9 @@ class TestReadAhead:
             photo_file(tmp_path / f"{shade:02}.png", shade)
         return found_in(tmp_path)
 
-    @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (2, 8), (4, 3), (3, 100)])
-    def test_photos_come_in_order(self, files: list[ListedFile], threads: int, depth: int) -> None:
-        outcomes = list(read_ahead(files, threads=threads, depth=depth))
+    @pytest.mark.parametrize("threads", [1, 2, 4, 100])
+    def test_photos_come_in_order(self, files: list[ListedFile], threads: int) -> None:
+        outcomes = list(read_ahead(files, threads=threads))
         assert [one for one, _ in outcomes] == files
         shades = [int(photo.pixels[0, 0, 0]) for _, photo in outcomes if isinstance(photo, Photo)]
         assert shades == list(range(40))
@@ -49,11 +59,12 @@ class TestReadAhead:
         # A traceback would keep the photo's bytes for as long as the reason is kept.
         assert all(error.__traceback__ is None and error.__context__ is None for error in bad.values())
 
-    @pytest.mark.parametrize("depth", [1, 3, 10])
-    def test_no_more_than_depth_photos_are_read_ahead(
-        self, files: list[ListedFile], depth: int, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_no_more_than_two_photos_for_each_thread_are_read_ahead(
+        self, files: list[ListedFile], threads: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begun: list[Path] = []
+        depth = 2 * threads
 
         def counted(path: Path, **options: int | None) -> Photo:
             begun.append(path)
@@ -61,7 +72,7 @@ class TestReadAhead:
 
         monkeypatch.setattr(prefetch, "read_photo", counted)
         most = 0
-        for taken, _ in enumerate(read_ahead(files, threads=4, depth=depth), start=1):
+        for taken, _ in enumerate(read_ahead(files, threads=threads), start=1):
             deadline = time.perf_counter() + (1 if most == depth else 30)
             while len(begun) < min(taken + depth, len(files)) and time.perf_counter() < deadline:
                 time.sleep(0.001)
@@ -77,17 +88,17 @@ class TestReadAhead:
                 taken.append(files[0])
                 yield files[0]
 
-        reader = read_ahead(endless(), depth=5)
+        reader = read_ahead(endless(), threads=2)
         assert not taken
         next(reader)
-        assert len(taken) == 6
+        assert len(taken) == 5
         reader.close()
         assert not reading_threads()
 
     @pytest.mark.parametrize("fatal", [KeyboardInterrupt, RuntimeError])
     def test_leaving_early_stops_the_reading(self, files: list[ListedFile], fatal: type[BaseException]) -> None:
         def take() -> None:
-            reader = read_ahead(files * 100, threads=3, depth=20)
+            reader = read_ahead(files * 100, threads=3)
             try:
                 for number, _ in enumerate(reader):
                     if number == 5:
@@ -175,7 +186,7 @@ class TestReadAhead:
             return Photo(np.zeros((1, 1, 3), np.uint8), 1, 1)
 
         monkeypatch.setattr(prefetch, "read_photo", counted)
-        outcomes = list(read_ahead(files, threads=4, depth=10, memory=memory))
+        outcomes = list(read_ahead(files, threads=4, memory=memory))
         assert [one for one, _ in outcomes] == files
         assert most == at_once
 
@@ -190,14 +201,14 @@ class TestReadAhead:
             return Photo(np.zeros((10, 10, 3), np.uint8), 1, 1)
 
         monkeypatch.setattr(prefetch, "read_photo", counted)
-        reader = read_ahead(files, threads=4, depth=10, memory=1000)
+        reader = read_ahead(files, threads=4, memory=1000)
         for taken, _ in enumerate(reader, start=1):
             time.sleep(0.005)
             # Three of 300 bytes fit into 1000, the one that was handed out among them.
             assert len(begun) <= taken + 2
         assert len(begun) == len(files)
 
-    @pytest.mark.parametrize("argument", ["threads", "depth", "long_side", "max_pixels", "max_bytes", "memory"])
+    @pytest.mark.parametrize("argument", ["threads", "long_side", "max_pixels", "max_bytes", "memory"])
     def test_the_numbers_must_be_whole(self, files: list[ListedFile], argument: str) -> None:
         with pytest.raises(InvalidInputError, match=argument):
-            read_ahead(files, **{argument: 0})
+            list(read_ahead(files, **{argument: 0}))

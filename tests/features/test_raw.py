@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.io import read_photo
-from manifind.io.raw import preview
+from manifind.io.image import raw_preview
 from tests.errors import raises
 
 LOSSLESS = b"\xff\xd8\xff\xc3" + struct.pack(">H", 11) + bytes(4000) + b"\xff\xd9"
@@ -89,7 +89,7 @@ def test_the_preview_is_turned_as_the_file_says() -> None:
 def test_a_raf_says_in_its_head_where_its_picture_lies() -> None:
     picture = jpeg("navy", (90, 60))
     head = b"FUJIFILMCCD-RAW 0201".ljust(84, b"\0") + struct.pack(">II", 92, len(picture))
-    assert (read_photo(head + picture).width, preview(head + picture)) == (90, picture)
+    assert (read_photo(head + picture).width, raw_preview(head + picture)) == (90, picture)
 
 
 def test_a_value_may_be_the_picture_itself() -> None:
@@ -110,5 +110,5 @@ def test_a_raw_file_without_a_picture_says_so() -> None:
 def test_whatever_a_file_claims_nothing_beyond_it_is_read(noise: bytes, at: int) -> None:
     whole = raw("<", b"", jpeg("red", (16, 16)))
     for data in (b"II*\0" + noise, b"MM\0*" + noise, whole[:at] + noise + whole[at + len(noise) :], whole[:at]):
-        found = preview(data)
+        found = raw_preview(data)
         assert found is None or found[:2] == b"\xff\xd8"

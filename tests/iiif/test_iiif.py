@@ -21,7 +21,7 @@ from manifind.iiif.fetch import Fetcher, FetchError
 from manifind.iiif.mirror import image_address
 from manifind.iiif.presentation import canvases_of, members_of
 from manifind.index import Index
-from manifind.reports.annotations import annotations_data
+from manifind.reports.results import annotations_data
 from tests.commands import refused, run
 from tests.extraction_options import PLAINLY
 from tests.iiif.museum import IMAGE_2, IMAGE_3, Museum, opened

@@ -16,7 +16,7 @@ import pytest
 
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.index import Index, PhotoSets
-from manifind.reports.sets import set_csv, xmp
+from manifind.reports.results import set_csv, xmp
 from tests.commands import refused, run
 from tests.faults import FAULTS, struck
 from tests.index.small import save_photo, small_index

@@ -60,7 +60,7 @@ def test_results_are_read_back_from_parquet(index: Index, photos: Path, catalogu
 
 
 def test_every_region_of_an_index_is_exported(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifind.reports.parquet.ROWS", 50)
+    monkeypatch.setattr("manifind.reports.results.ROWS", 50)
     assert run("export", index.path, tmp_path / "regions.parquet").exit_code == 0
     table = pq.read_table(tmp_path / "regions.parquet")
     assert np.array_equal(np.stack(table["vector"].to_pylist()).astype(np.float32), index.manifold.vectors_[:])

@@ -9,7 +9,7 @@ from PIL import Image
 
 from manifind.errors import InvalidInputError
 from manifind.index import MatchingPoints
-from manifind.reports.registration import SIDE, overlay, side_by_side, warped
+from manifind.reports.html import SIDE, overlay, side_by_side, warped
 from tests.index.conftest import texture
 
 BOX = (40.0, 60.0, 168.0, 188.0)

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree as ET
 
 from manifind.index import Member, PhotoSet
-from manifind.reports.sets import sidecars, xmp
+from manifind.reports.results import sidecars, xmp
 
 
 def keywords_in(packet: bytes) -> list[list[str]]:

@@ -19,7 +19,7 @@ import pytest
 
 from manifind.index import Index
 from manifind.serve.live_index import LiveIndex
-from manifind.serve.metrics import Metrics
+from manifind.serve.workers import Metrics
 from tests.serve.asking import PATIENCE, client_of, wait_for
 from tests.serve.conftest import background
 from tests.serve.running import patient, running

@@ -19,12 +19,11 @@ from manifind.iiif import CANVASES
 from manifind.index import Index, PhotoSet
 from manifind.index.search.filters import date_of
 from manifind.index.sets import Member
-from manifind.io.originals import open_original
-from manifind.reports.sets import archived_sidecars
+from manifind.io.scan import open_original
+from manifind.reports.results import archived_sidecars
 from manifind.serve.errors import ServiceError
-from manifind.serve.metrics import Metrics
 from manifind.serve.photos import FileInfo, PhotoStore, probe_upload
-from manifind.serve.worker_pool import MAX_REPLACED, WorkerPool
+from manifind.serve.workers import MAX_REPLACED, Metrics, WorkerPool
 from tests.attack.photos import crowded, long_values
 from tests.index.small import save_photo, small_extractor, small_index
 from tests.serve.asking import PATIENCE, client_of, get, post, refused, wait_for
@@ -69,7 +68,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
         return wait
 
-    monkeypatch.setattr("manifind.serve.browsing.date_of", held_up(date_of))
+    monkeypatch.setattr("manifind.serve.queries.date_of", held_up(date_of))
     monkeypatch.setattr("manifind.serve.photos.open_original", held_up(open_original))
     yield answers
     answers.set()
@@ -268,7 +267,7 @@ def test_an_upload_is_probed_where_it_is_decoded(index: Index, monkeypatch: pyte
         go_on.wait(PATIENCE)
         return probe_upload(data)
 
-    monkeypatch.setattr("manifind.serve.thumbnails.probe_upload", slow)
+    monkeypatch.setattr("manifind.serve.photos.probe_upload", slow)
     content = (index.root / "first-0.png").read_bytes()
     with running(index) as address, ThreadPoolExecutor(4) as senders:
         sent = [senders.submit(post, f"{address}/api/uploads", content=content + bytes([i])) for i in range(4)]

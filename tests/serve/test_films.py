@@ -13,8 +13,8 @@ from manifind.errors import UnreadableImageError
 from manifind.index import Index
 from manifind.serve.errors import ServiceError
 from manifind.serve.photos import PhotoStore, _whole_jpeg
+from manifind.serve.resources import Settings
 from manifind.serve.schemas import ViewRequest
-from manifind.serve.settings import Settings
 from tests.extraction_options import PLAINLY
 from tests.films import film
 from tests.index.conftest import scene

@@ -24,14 +24,13 @@ from uvicorn.server import ServerState
 
 from manifind.index import Index
 from manifind.io import Photo, read_photo
-from manifind.serve import photos, worker_pool
+from manifind.serve import photos, workers
 from manifind.serve.app import create_app
 from manifind.serve.errors import ServiceError
 from manifind.serve.guard import Body, BodyLimits
-from manifind.serve.metrics import Metrics
 from manifind.serve.photos import PhotoStore
 from manifind.serve.run import RateLimitFilter, configured, limited_protocol
-from manifind.serve.worker_pool import SingleFlight, WorkerPool
+from manifind.serve.workers import Metrics, SingleFlight, WorkerPool
 from tests.serve.asking import PATIENCE, get, post, refused, wait_for
 from tests.serve.running import patient, running
 
@@ -246,7 +245,7 @@ def test_uploads_are_let_in_by_their_pixels_and_the_others_told_to_come_back(
         else:  # by which the pace is measured
             clock[0] += 9
 
-    monkeypatch.setattr(worker_pool, "time", SimpleNamespace(perf_counter=lambda: clock[0], monotonic=time.monotonic))
+    monkeypatch.setattr(workers, "time", SimpleNamespace(perf_counter=lambda: clock[0], monotonic=time.monotonic))
     with (
         running(index) as address,
         slow_reads(monkeypatch, read) as decoded,

@@ -16,7 +16,8 @@ from manifind.errors import InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.index import Index
 from manifind.serve import Settings
-from manifind.serve.setup_app import IndexBuild, SetupApp, _first_folder
+from manifind.serve.app import SetupApp, _first_folder
+from manifind.serve.builds import IndexBuild
 from tests.index.small import SmallBackbone, save_photos, small_extractor
 from tests.serve.asking import PATIENCE, client_of, get, post, wait_for
 from tests.serve.browsing import kept, leave, opened, shown

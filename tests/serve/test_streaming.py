@@ -16,9 +16,8 @@ from manifind.client import ServiceUnavailableError
 from manifind.errors import DamagedError
 from manifind.geometry import verify_many
 from manifind.index.search import verification
-from manifind.serve.resources import Resources
+from manifind.serve.resources import Resources, Settings
 from manifind.serve.service import Service
-from manifind.serve.settings import Settings
 from tests.serve.asking import BOX, PATIENCE, VIEW, counted, refused, wait_for
 from tests.serve.running import running
 from tests.serve.test_limits import head, raw

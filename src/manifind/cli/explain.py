@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import BOX, INDEX
+from manifind.cli.parameters import BOX, index_location
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInputError, MissingExtraError, UnreadableImageError
 from manifind.index import Chain, Hit, Index, MatchingPoints
-from manifind.reports.results import link_words, links_data, points_data, strength
-from manifind.reports.search import chain_page, counted, geometry_words
+from manifind.reports.results import links_data, points_data
+from manifind.reports.search import chain_page, counted, geometry_words, link_words, strength
 from manifind.reports.text import visible
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=INDEX)
+@click.argument("index_path", metavar="INDEX", type=index_location)
 @click.argument("image", type=click.Path())
 @click.argument("result")
 @click.option("--box", type=BOX, help="The query's part of IMAGE.")

@@ -6,7 +6,7 @@ import click
 
 from manifind.cli.terminal import err, plain_errors
 from manifind.index import Index
-from manifind.reports.parquet import write_regions
+from manifind.reports.results import write_regions
 
 
 @click.command()

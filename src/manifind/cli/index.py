@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from manifind.cli.extraction_options import WHITEN, extraction_options, settings_of
-from manifind.cli.parameters import BYTES, DEVICE, FRAME_INTERVAL, PHOTOS
+from manifind.cli.parameters import BYTES, DEVICE, FRAME_INTERVAL, photos_location
 from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
 from manifind.errors import InvalidInputError, shell_quote
 from manifind.graph import AUTO, GRAPHS
@@ -24,7 +24,7 @@ SHOWN_REASONS = 10
 
 
 @click.command()
-@click.argument("photos", type=PHOTOS)
+@click.argument("photos", type=photos_location)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="All choices by one name; other options override it.")
 @extraction_options

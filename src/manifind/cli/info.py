@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from manifind import kernels
-from manifind.cli.parameters import INDEX
+from manifind.cli.parameters import index_location
 from manifind.cli.terminal import out, plain_errors, show_skipped
 from manifind.errors import InvalidInputError
 from manifind.index import Index
@@ -18,7 +18,7 @@ from manifind.version import VERSION
 
 
 @click.command()
-@click.argument("index_path", metavar="[INDEX]", type=INDEX, required=False)
+@click.argument("index_path", metavar="[INDEX]", type=index_location, required=False)
 @click.option("--system", "of_system", is_flag=True, help="Show what manifind itself runs on instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import DEVICE, INDEX
+from manifind.cli.parameters import DEVICE, index_location
 from manifind.cli.terminal import plain_errors
 from manifind.index import Index
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=INDEX)
+@click.argument("index_path", metavar="INDEX", type=index_location)
 @click.option(
     "--files",
     "folders",

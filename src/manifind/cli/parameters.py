@@ -47,34 +47,14 @@ class ExampleType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
         return image, BOX.convert(box, param, ctx)
 
 
-class IndexType(click.ParamType["Path | str"]):
-    """The folder of an index, or the address of a collection in a store."""
-
-    name = "INDEX"
-
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> Path | str:
-        """Return a path, or an address as it is."""
-        return value if isinstance(value, Path) or is_address(value) else Path(value)
+def index_location(value: str) -> Path | str:
+    """Return the folder of an index, or the address of a collection in a store."""
+    return value if is_address(value) else Path(value)
 
 
-class PhotosType(click.ParamType["Path | str"]):
-    """A folder of photos, or the address of a manifest of IIIF."""
-
-    name = "PHOTOS"
-
-    def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> Path | str:
-        """Return a path, or an address as it is."""
-        return value if isinstance(value, Path) or is_web_address(value) else Path(value)
+def photos_location(value: str) -> Path | str:
+    """Return a folder of photos, or the address of a manifest of IIIF."""
+    return value if is_web_address(value) else Path(value)
 
 
 class BytesType(click.ParamType[int]):
@@ -115,7 +95,7 @@ class SecondsType(click.FloatRange):
         return seconds if math.isfinite(seconds) else self.fail(f"{value!r} is no number of seconds.", param, ctx)
 
 
-BOX, EXAMPLE, BYTES, INDEX, PHOTOS = BoxType(), ExampleType(), BytesType(), IndexType(), PhotosType()
+BOX, EXAMPLE, BYTES = BoxType(), ExampleType(), BytesType()
 DEADLINE = SecondsType(0.001, 86_400)
 TIME_LIMIT = SecondsType(0.1, 86_400)
 FRAME_INTERVAL = SecondsType(0.1, 3_600_000)

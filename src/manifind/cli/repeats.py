@@ -18,7 +18,8 @@ from manifind.cli.terminal import (
 )
 from manifind.errors import shell_quote
 from manifind.index import Index, ObjectClusters
-from manifind.reports.repeats import repeats_csv, repeats_data, repeats_page
+from manifind.reports.results import repeats_csv, repeats_data
+from manifind.reports.search import repeats_page
 from manifind.reports.text import visible
 
 

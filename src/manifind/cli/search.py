@@ -12,7 +12,7 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from manifind.cli.parameters import BOX, DEADLINE, EXAMPLE, INDEX
+from manifind.cli.parameters import BOX, DEADLINE, EXAMPLE, index_location
 from manifind.cli.terminal import (
     NOTHING_FOUND,
     check_formats,
@@ -29,12 +29,10 @@ from manifind.index import METHODS, BatchResult, Hit, Index, SearchResult
 from manifind.index.search.batch import read_queries
 from manifind.index.sets import View
 from manifind.io.video import is_photo_there
-from manifind.reports.annotations import annotations_text
 from manifind.reports.metadata import Condition, Metadata, metadata_words, read_metadata
-from manifind.reports.parquet import write_results
+from manifind.reports.results import annotations_data, coco_data, hit_data, result_data, write_results
 from manifind.reports.results import as_csv as as_csv_text
-from manifind.reports.results import coco_data, hit_data, hit_pictures, result_data
-from manifind.reports.search import batch_csv, batch_data, batch_page, counted, rule_words, search_page
+from manifind.reports.search import batch_csv, batch_data, batch_page, counted, hit_pictures, rule_words, search_page
 from manifind.reports.search_report import write_report
 from manifind.reports.text import visible
 
@@ -45,7 +43,7 @@ MAX_KEPT = 10_000
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=INDEX)
+@click.argument("index_path", metavar="INDEX", type=index_location)
 @click.argument("image", type=click.Path(), required=False)
 @click.option(
     "--box", type=BOX, help="The part of IMAGE to look for: left, top, right, bottom in pixels of the upright photo."
@@ -197,7 +195,7 @@ def search(
         if conditions:
             if metadata is None:
                 raise InvalidInputError("--where is about the columns of a catalogue; give --metadata too.")
-            filters["keys"] = metadata.select([Condition.of(one) for one in conditions])
+            filters["keys"] = metadata.select([Condition.of(text) for text in conditions])
         if keep is not None:
             options["top"] = max(top, MAX_KEPT)
         steps = index.search_steps(image, box, positives=positives, negatives=negatives, **options, **filters)
@@ -216,13 +214,13 @@ def search(
         if report is not None:
             write_report(report, index, views, negatives, {**options, **filters, "top": top}, result, metadata)
         if annotations is not None:
-            write_page(annotations, annotations_text(index, shown))
+            write_page(annotations, json.dumps(annotations_data(index, shown), indent=2))
         if coco is not None:
             write_page(coco, json.dumps(coco_data(index, shown)))
         if as_json:
             examples = {
-                name: [{"image": photo, "box": part} for photo, part in some]
-                for name, some in (("positives", positives), ("negatives", negatives))
+                name: [{"image": photo, "box": part} for photo, part in given_examples]
+                for name, given_examples in (("positives", positives), ("negatives", negatives))
             }
             data = result_data({"image": image, "box": box, **examples}, result, metadata)
             click.echo(json.dumps({**data, "results": []} if nothing else data, indent=2))
@@ -297,8 +295,8 @@ def hit_lines(result: SearchResult, metadata: Metadata | None = None) -> Iterato
         yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()
         for copy in hit.duplicates:
             yield f"{'':14}  {visible(copy)} is the same file"
-        if metadata is not None and (said := metadata_words(metadata.of((hit.key, *hit.duplicates)))):
-            yield f"{'':14}  {visible(said)}"
+        if metadata is not None and (note := metadata_words(metadata.of((hit.key, *hit.duplicates)))):
+            yield f"{'':14}  {visible(note)}"
 
 
 def _verdict(hit: Hit) -> str:

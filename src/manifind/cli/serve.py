@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import DEVICE, INDEX, TIME_LIMIT
+from manifind.cli.parameters import DEVICE, TIME_LIMIT, index_location
 from manifind.cli.terminal import out, plain_errors
 from manifind.errors import InvalidInputError
 from manifind.index import Index
@@ -13,7 +13,7 @@ from manifind.index.storage.layout import SUFFIX, has_index_files, index_of, is_
 
 
 @click.command()
-@click.argument("index_path", metavar="[INDEX]", type=INDEX, required=False)
+@click.argument("index_path", metavar="[INDEX]", type=index_location, required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere a token is demanded.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
 @click.option("--token", envvar="MANIFIND_TOKEN", help="What clients must show; also MANIFIND_TOKEN.")

@@ -16,9 +16,8 @@ from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index import Index
 from manifind.index.sets import VERDICTS, PhotoSet, PhotoSets
 from manifind.io import key_to_path, read_photo
-from manifind.io.originals import open_original
-from manifind.reports.results import hit_data
-from manifind.reports.sets import set_csv, set_data, shown, sidecars
+from manifind.io.scan import open_original
+from manifind.reports.results import hit_data, set_csv, set_data, shown, sidecars
 from manifind.reports.text import archive_name, visible
 
 JPEG_QUALITY = 92

@@ -13,8 +13,7 @@ from PIL import Image
 
 from manifind.errors import InvalidInputError
 from manifind.index import Hit
-from manifind.reports.contact_sheet import contact_sheet
-from manifind.reports.html import Picture
+from manifind.reports.html import Picture, contact_sheet
 
 MAX_PAYLOAD = 4096
 """Characters of one of kitty's commands."""
@@ -45,9 +44,9 @@ def check_protocol(environment: Mapping[str, str], *, is_terminal: bool) -> str:
     return protocol
 
 
-def strip(found: Sequence[tuple[Hit, Picture]]) -> Image.Image:
+def strip(hits: Sequence[tuple[Hit, Picture]]) -> Image.Image:
     """Return photos in rows, each with its rank and the outline of the object."""
-    return contact_sheet([(hit.rank, picture) for hit, picture in found])
+    return contact_sheet([(hit.rank, picture) for hit, picture in hits])
 
 
 def show_picture(picture: Image.Image, protocol: str) -> str:
@@ -75,7 +74,7 @@ def _sixels(picture: Image.Image) -> Iterator[str]:
     height, width = pixels.shape
     yield f'\x1bPq"1;1;{width};{height}'
     for colour in np.unique(pixels).tolist():
-        red, green, blue = (round(100 * one / 255) for one in palette[3 * colour : 3 * colour + 3])
+        red, green, blue = (round(100 * level / 255) for level in palette[3 * colour : 3 * colour + 3])
         yield f"#{colour};2;{red};{green};{blue}"
     for top in range(0, height, 6):
         band = pixels[top : top + 6]

@@ -23,15 +23,15 @@ LONGEST = 500
 def verify(debug: bool, report: Path, index_path: Path, as_json: bool) -> None:
     """Repeat the search of REPORT, a folder that `search --report` wrote, on INDEX; say what differs."""
     with plain_errors(debug):
-        found = verify_report(report, Index.open(index_path))
+        comparison = verify_report(report, Index.open(index_path))
         if as_json:
-            click.echo(json.dumps({"differences": found.differences, "notes": found.notes}, indent=2))
+            click.echo(json.dumps({"differences": comparison.differences, "notes": comparison.notes}, indent=2))
         else:
-            for note in found.notes:
+            for note in comparison.notes:
                 out.print(visible(f"note: {note}")[:LONGEST])
-            for difference in found.differences:
+            for difference in comparison.differences:
                 out.print(visible(difference)[:LONGEST])
-            if not found.differences:
+            if not comparison.differences:
                 out.print("nothing differs: the files are those of the report, and the search finds the same.")
-        if found.differences:
+        if comparison.differences:
             sys.exit(NOTHING_FOUND)

@@ -154,8 +154,8 @@ GROUND = (
 def photograph(name: str) -> Image.Image:
     """Read a photograph that came with a package."""
     package, folder = ("sklearn", "datasets/images") if name in ("china.jpg", "flower.jpg") else ("skimage", "data")
-    found = find_spec(package)
-    path = None if found is None or found.origin is None else Path(found.origin).parent / folder / name
+    spec = find_spec(package)
+    path = None if spec is None or spec.origin is None else Path(spec.origin).parent / folder / name
     if path is None or not path.is_file():
         raise MissingExtraError(f"the photograph {name} comes with {package}; pip install 'manifind[demo]'")
     with Image.open(path) as photo:

@@ -63,8 +63,10 @@ class Diffused:
 
 def diffuse_in_the_plane(points: Points, queries: Points) -> Diffused:
     """Diffuse from `queries` (m, 2) on the graph of `points` (n, 2) until it converges."""
-    found = nearest_in_the_plane(points, points, K + 1)
-    others = Neighbours(found.ids[:, 1:], found.similarities[:, 1:])  # the nearest of a point is the point itself
+    neighbours = nearest_in_the_plane(points, points, K + 1)
+    others = Neighbours(
+        neighbours.ids[:, 1:], neighbours.similarities[:, 1:]
+    )  # the nearest of a point is the point itself
     S, degrees = normalise(mutual_affinity(others, gamma=1))
     start = seed(nearest_in_the_plane(queries, points, QUERY_K), query_k=len(points), gamma=1)
     f = diffuse(S, dense_columns([start], len(points))[:, 0], alpha=ALPHA, max_iter=1000).scores

@@ -21,7 +21,7 @@ from manifind.demo.walkthrough import (
 )
 from manifind.index import Index
 from manifind.reports.html import render
-from manifind.reports.results import chain_pictures, photo_picture, query_picture
+from manifind.reports.search import chain_pictures, photo_picture, query_picture
 
 
 def as_json(demo: DemoResult) -> str:

@@ -175,8 +175,8 @@ def planted_objects(
 def _background(rng: np.random.Generator, images: int, d: int) -> npt.NDArray[np.float64]:
     """Return regions (images, REGIONS, d) of a few themes in each image, and some of none."""
     themes = _directions(rng, (THEMES, d))
-    own = rng.integers(0, THEMES, (images, THEMES_OF_AN_IMAGE))
-    drawn = np.take_along_axis(own, rng.integers(0, THEMES_OF_AN_IMAGE, (images, REGIONS)), axis=1)
+    theme_of = rng.integers(0, THEMES, (images, THEMES_OF_AN_IMAGE))
+    drawn = np.take_along_axis(theme_of, rng.integers(0, THEMES_OF_AN_IMAGE, (images, REGIONS)), axis=1)
     shared = rng.random((images, REGIONS, 1)) < SHARED
     return _unit(shared * themes[drawn] + 0.8 * _directions(rng, (images, REGIONS, d)))
 

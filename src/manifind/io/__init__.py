@@ -2,7 +2,7 @@
 
 from manifind.io.files import content_hash, open_regular
 from manifind.io.image import Photo, read_photo, upright_pixels
-from manifind.io.prefetch import extract_ahead, read_ahead
+from manifind.io.prefetch import extract_ahead
 from manifind.io.scan import ListedFile, SkippedFile, key_of, key_to_path, list_photos
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "key_to_path",
     "list_photos",
     "open_regular",
-    "read_ahead",
     "read_photo",
     "upright_pixels",
 ]

@@ -11,11 +11,9 @@ from typing import Any, BinaryIO
 
 from PIL import ExifTags
 
-from manifind.io.containers import APP1, EXIF, MAX_EXIF_BYTES, parts
+from manifind.io.containers import APP1, EXIF, MAX_EXIF_BYTES, check_items, directories, parts
 from manifind.io.files import HEAD_BYTES, open_regular
 from manifind.io.image import OPENERS, photo_format, quietly
-from manifind.io.items import check_items
-from manifind.io.tiff import directories
 
 TIME = re.compile(r"(\d{4})[:-](\d\d)[:-](\d\d)[ T](\d\d):(\d\d):(\d\d).*", re.ASCII)
 MAX_NAME = 100

@@ -74,9 +74,9 @@ def _open_below(root: Path, path: Path) -> int:
         os.close(folder)
 
 
-def read_head(path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None) -> bytes:
+def read_head(path: str | os.PathLike[str]) -> bytes:
     """Return the first `HEAD_BYTES` of a file, opened by `open_regular`."""
-    with open_regular(path, root=root) as file, _read_errors(path):
+    with open_regular(path) as file, _read_errors(path):
         return file.read(HEAD_BYTES)
 
 

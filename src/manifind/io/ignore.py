@@ -65,8 +65,11 @@ class FileRules:
         """Return rules as they are given; empty patterns are left out."""
         if isinstance(exclude, str):
             raise InvalidInputError(f"exclude is one string, {exclude[:80]!r}; give a list of patterns.")
-        kept = tuple(one for one in exclude if one)
-        if not all(isinstance(one, str) and len(one) <= MAX_PATTERN and not set(one) & set("\n\r\0") for one in kept):
+        kept = tuple(pattern for pattern in exclude if pattern)
+        if not all(
+            isinstance(pattern, str) and len(pattern) <= MAX_PATTERN and not set(pattern) & set("\n\r\0")
+            for pattern in kept
+        ):
             raise InvalidInputError(f"exclude has a pattern that is no line of up to {MAX_PATTERN} characters.")
         if len(kept) > MAX_PATTERNS // 2:
             raise InvalidInputError(f"exclude has {len(kept)} patterns; the most are {MAX_PATTERNS // 2}.")
@@ -124,7 +127,7 @@ class Pattern:
                 after = (at + 1, expected)
             else:
                 return False
-        return all(one is None for one in self.parts[expected:])
+        return all(part is None for part in self.parts[expected:])
 
     def _match_part(self, place: int, name: str) -> bool:
         pattern = self.parts[place]
@@ -215,8 +218,8 @@ def read_patterns(folder: Path) -> tuple[Pattern, ...]:
 
 
 def _patterns(texts: Iterable[str]) -> tuple[Pattern, ...]:
-    found = (Pattern.of(text) for text in texts if text)
-    return tuple(pattern for pattern in found if pattern is not None)
+    patterns = (Pattern.of(text) for text in texts if text)
+    return tuple(pattern for pattern in patterns if pattern is not None)
 
 
 def _trimmed(line: str) -> str:

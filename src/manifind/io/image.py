@@ -19,11 +19,17 @@ never a photo that ends in grey.
 A photo much larger than needed is reduced on the way (`long_side`), a JPEG while it is decoded. The reduced photo has
 at least `MARGIN` times the long side that is needed, and exactly the frame of the whole: where the decoder can only
 round a side up to full pixels, the fraction is resampled away.
+
+Of a camera's raw file the preview is read: a JPEG that the camera made, as large as the photo or nearly so. Raw files
+of most makers are TIFF files (NEF, CR2, ARW, DNG, PEF, SRW, ORF and RW2 with other first bytes): their directories say
+where JPEGs lie. A RAF file says it in its head. The largest JPEG is the preview; JPEGs that hold the sensor's own
+values are known by their marker (lossless) and skipped.
 """
 
 import io
 import os
 import re
+import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -49,25 +55,45 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.checks import check_int
 from manifind.errors import InvalidInputError, UnreadableImageError
-from manifind.io import colour, limits, pnm, video
-from manifind.io.containers import MAX_EXIF_BYTES, check_parts
+from manifind.io import colour, limits, video
+from manifind.io.containers import (
+    EXIF,
+    JPEG_BYTES,
+    JPEG_OFFSET,
+    MAX_EXIF_BYTES,
+    Directory,
+    check_codestream,
+    check_items,
+    check_parts,
+    check_values,
+    directories,
+)
 from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
-from manifind.io.items import check_items
-from manifind.io.jpeg2000 import check_codestream
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
-from manifind.io.raw import preview
-from manifind.io.tiff import check_values
+
+MARGIN = 2
+"""A reduced photo keeps this many times the long side that is needed."""
+TOO_MUCH_MEMORY = "too large: reading it takes too much memory"
+NO_MEMORY = "too large: there was not enough memory to read it"
+"""Reasons that another machine, or another moment, may do away with."""
+HEIF_READERS = "pi_heif", "pillow_heif"
+"""What reads HEIC. The first only decodes: its wheels hold nothing under the GPL."""
+RAF = b"FUJIFILMCCD-RAW "
+COMPRESSION, STRIP_OFFSETS, ORIENTATION, STRIP_BYTES = 259, 273, 274, 279
+JPEG_COMPRESSIONS = (6, 7, 34892)
+PICTURES = (b"\xff\xc0", b"\xff\xc1", b"\xff\xc2")
+"""Markers of a JPEG that holds a picture: baseline, extended, progressive."""
+OTHER_FRAMES = frozenset(bytes((0xFF, code)) for code in range(0xC3, 0xD0)) - {b"\xff\xc4", b"\xff\xc8", b"\xff\xcc"}
+MAX_PLACES = 16
+"""Places, the largest first, that are looked at for a JPEG; raw files name about five."""
+MAX_SEGMENTS = 200
+"""Segments of a preview ahead of the one that tells its kind."""
+
 
 ByteArray = npt.NDArray[np.uint8]
 Root = str | os.PathLike[str] | None
 Source = str | os.PathLike[str] | bytes | BinaryIO
 
-MARGIN = 2
-"""A reduced photo keeps this many times the long side that is needed."""
-
-TOO_MUCH_MEMORY = "too large: reading it takes too much memory"
-NO_MEMORY = "too large: there was not enough memory to read it"
-"""Reasons that another machine, or another moment, may do away with."""
 
 _SIGNATURES = {
     "JPEG": rb"\xff\xd8\xff",
@@ -258,8 +284,8 @@ def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None,
     scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
     needed = limits.decoding_bytes(image, file_bytes, scale, factor)
     _admit(needed, max_bytes, admit)
-    if isinstance(image, PpmImageFile) and pnm.has_odd_scale(image):
-        image = pnm.rescale(image, data)
+    if isinstance(image, PpmImageFile) and colour.has_odd_scale(image):
+        image = colour.rescale(image, data)
     if isinstance(image, JpegImageFile):
         image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
     image.load()
@@ -310,16 +336,12 @@ def _open(data: bytes) -> tuple[ImageFile, int]:
 
 def _open_preview(data: bytes) -> tuple[ImageFile, int]:
     """Read the header of the JPEG that a camera's raw file holds; return the bytes of both as well."""
-    jpeg = preview(data)
+    jpeg = raw_preview(data)
     if jpeg is None:
         reason = "a camera's raw file without a preview that can be read: export it as JPEG"
         raise UnreadableImageError(reason, code="no-preview")
     check_parts(jpeg, "JPEG")
     return JpegImageFile(io.BytesIO(jpeg)), len(data) + len(jpeg)
-
-
-HEIF_READERS = "pi_heif", "pillow_heif"
-"""What reads HEIC. The first only decodes: its wheels hold nothing under the GPL."""
 
 
 def _open_heif(stream: BinaryIO) -> ImageFile:
@@ -408,3 +430,51 @@ def quietly() -> Iterator[None]:
         here.reader = None  # a copy of the filters may keep the entry
         with suppress(ValueError):
             filters.remove(entry)
+
+
+def raw_preview(data: bytes) -> bytes | None:
+    """Return the largest JPEG in a raw file, with the orientation of the file; None where there is none."""
+    if data.startswith(RAF):
+        places = [struct.unpack(">II", data[84:92])] if len(data) >= 92 else []
+        orientation = 1
+    else:
+        tables = list(directories(io.BytesIO(data)))
+        places = [place for table in tables for place in _jpeg_places(table)]
+        orientation = next((table[ORIENTATION][0] for table in tables if table.get(ORIENTATION)), 1)
+    longest = {at: length for at, length in sorted(places) if 0 < at < at + length <= len(data)}
+    for at, length in sorted(longest.items(), key=lambda place: -place[1])[:MAX_PLACES]:
+        if _is_picture(memoryview(data)[at : at + length]):
+            return _with_orientation(memoryview(data)[at : at + length], orientation)
+    return None
+
+
+def _jpeg_places(table: Directory) -> Iterator[tuple[int, int]]:
+    """Yield where a directory says that JPEGs lie, and how long they are."""
+    yield from zip(table.get(JPEG_OFFSET, []), table.get(JPEG_BYTES, []), strict=False)
+    offsets = table.get(STRIP_OFFSETS, [])
+    if len(offsets) == 1 and table.get(COMPRESSION, [0])[:1] in ([compression] for compression in JPEG_COMPRESSIONS):
+        yield from zip(offsets, table.get(STRIP_BYTES, []), strict=False)
+
+
+def _is_picture(data: memoryview) -> bool:
+    """Whether a JPEG begins here that holds a picture, not a sensor's values."""
+    if bytes(data[:3]) != b"\xff\xd8\xff":
+        return False
+    at = 2
+    for _ in range(MAX_SEGMENTS):
+        marker = bytes(data[at : at + 2])
+        if marker in PICTURES:
+            return True
+        if marker[:1] != b"\xff" or marker in OTHER_FRAMES:
+            return False
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return False
+
+
+def _with_orientation(jpeg: memoryview, orientation: int) -> bytes:
+    """Return the bytes of a JPEG with an EXIF orientation, unless it is upright or has EXIF of its own."""
+    if not 2 <= orientation <= 8 or EXIF in bytes(jpeg[:64]):
+        return bytes(jpeg)
+    entry = struct.pack("<HHIHH", ORIENTATION, 3, 1, orientation, 0)
+    exif = EXIF + b"II*\0" + struct.pack("<IH", 8, 1) + entry + bytes(4)
+    return b"".join((jpeg[:2], b"\xff\xe1", (len(exif) + 2).to_bytes(2, "big"), exif, jpeg[2:]))

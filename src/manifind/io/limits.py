@@ -17,8 +17,8 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.errors import UnreadableImageError
+from manifind.io.colour import has_odd_scale
 from manifind.io.containers import too_many_parts
-from manifind.io.pnm import has_odd_scale
 
 MAX_PIXELS = 200_000_000
 """The largest photo decoded by default: what the largest sensors in telephones deliver."""

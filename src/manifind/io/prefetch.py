@@ -101,41 +101,6 @@ def _trim_heap() -> None:
         trim(0)
 
 
-def read_ahead(
-    files: Iterable[ListedFile],
-    *,
-    threads: int = 2,
-    depth: int = 8,
-    long_side: int | None = None,
-    max_pixels: int = MAX_PIXELS,
-    max_bytes: int = MAX_BYTES,
-    memory: int = MEMORY,
-) -> Generator[tuple[ListedFile, Photo | UnreadableImageError], None, None]:
-    """Read photos in several threads, and yield each with what became of it, in the order given.
-
-    A photo that cannot be read, gone meanwhile or broken, comes as its `UnreadableImageError`. Closing the generator
-    (`contextlib.closing` does it whatever happens) stops the reading: what has begun is finished and dropped, nothing
-    more is begun.
-
-    Parameters
-    ----------
-    files : iterable of ListedFile
-        The photos; at most `depth` are taken ahead.
-    threads : int
-        How many photos are read at once.
-    depth : int
-        How many photos at most are read, or being read, beyond the one handed out.
-    long_side, max_pixels, max_bytes
-        As for `read_photo`.
-    memory : int
-        Bytes that all photos read, being read or handed out last may take together; a photo that takes more is read
-        while no other is held.
-    """
-    budget = MemoryBudget(check_int(memory, "memory"))
-    work = _reader_within(budget, _reader(long_side, max_pixels, max_bytes))
-    return _ahead(iter(files), check_int(threads, "threads"), check_int(depth, "depth"), work, budget)
-
-
 def extract_ahead(
     files: Iterable[ListedFile],
     extract: Callable[[ByteArray], Extracted],
@@ -149,16 +114,23 @@ def extract_ahead(
     """Read photos and extract their regions, each photo in one of several threads; yield them in the order given.
 
     Cores are used better by so many photos at once than by one photo on all of them, whose parts wait for each other.
-    A photo that cannot be read yields None for its regions. An error of `extract` is raised when its turn comes.
+    A photo that cannot be read, gone meanwhile or broken, comes as its `UnreadableImageError`, with None for its
+    regions. An error of `extract` is raised when its turn comes. Closing the generator (`contextlib.closing` does it
+    whatever happens) stops the reading: what has begun is finished and dropped, nothing more is begun.
 
     Parameters
     ----------
-    files, long_side, max_pixels, max_bytes, memory
-        As for `read_ahead`.
+    files : iterable of ListedFile
+        The photos; at most two for each thread are taken ahead.
     extract : callable
         Called with the pixels of a photo, in several threads at once.
     threads : int
         How many photos are worked on at once.
+    long_side, max_pixels, max_bytes
+        As for `read_photo`.
+    memory : int
+        Bytes that all photos read, being read or handed out last may take together; a photo that takes more is read
+        while no other is held.
     """
     threads = check_int(threads, "threads")
     budget = MemoryBudget(check_int(memory, "memory"))
@@ -188,7 +160,7 @@ def begin_ahead(
     Parameters
     ----------
     files, memory
-        As for `read_ahead`.
+        As for `extract_ahead`.
     read : callable
         Called with a file, and with what it must call with the bytes that reading will take before it takes them.
         Returns what was read, which has `pixels`, or raises `UnreadableImageError`.

@@ -74,7 +74,7 @@ _RATIO = re.compile(rb"^#sar 0: ([0-9]{1,9})/([0-9]{1,9})$", re.MULTILINE)
 _HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
 
 
-def check_frame_interval(seconds: object, name: str = "frames") -> float:
+def check_frame_interval(seconds: object) -> float:
     """Return the seconds between two frames, in whole tenths, if frames so far apart can be named."""
     most = MAX_TENTHS // 10
     if isinstance(seconds, numbers.Real) and not isinstance(seconds, bool) and FRAME_STEP / 2 < seconds <= most:  # type: ignore[operator]
@@ -82,7 +82,7 @@ def check_frame_interval(seconds: object, name: str = "frames") -> float:
         if abs(tenths - round(tenths)) <= 1e-6:
             return round(tenths) / 10
     raise InvalidInputError(
-        f"{name} is {seconds!r}; give seconds in tenths, 2 or 0.5 say, and at most {most:,}.", code="frame-interval"
+        f"frames is {seconds!r}; give seconds in tenths, 2 or 0.5 say, and at most {most:,}.", code="frame-interval"
     )
 
 
@@ -232,9 +232,9 @@ def _ffmpeg(
 @cache
 def _program() -> str:
     """Return where ffmpeg is."""
-    found = shutil.which("ffmpeg")
-    if found is not None:
-        return found
+    program = shutil.which("ffmpeg")
+    if program is not None:
+        return program
     try:
         import imageio_ffmpeg
 

@@ -54,7 +54,7 @@ class Metadata:
                     code="no-such-column",
                 )
             places.append((near[0], condition))
-        return [key for key, row in self.rows.items() if all(one.holds(row[place]) for place, one in places)]
+        return [key for key, row in self.rows.items() if all(wanted.holds(row[place]) for place, wanted in places)]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Condition:
         """Say whether a cell meets it: numbers as numbers, all else as text (dates as 1914-07-28)."""
         if self.high is None:
             return value.casefold() == self.low.casefold() or _equal_numbers(value, self.low)
-        bounds = [_number(one) for one in (self.low, self.high) if one]
+        bounds = [_number(bound) for bound in (self.low, self.high) if bound]
         if None not in bounds and (number := _number(value)) is not None:
             low, high = _number(self.low), _number(self.high)
             return (low is None or number >= low) and (high is None or number <= high)
@@ -136,28 +136,28 @@ def _read(lines: _Lines, rows: Iterator[Sequence[str]], file: Path) -> Metadata:
     if len({named[i] for i in kept}) < len(kept):
         raise InvalidInputError(f"{file} has two columns of the same name; rename one.")
     most = min(MAX_ROWS, MAX_CELLS // max(1, len(kept)))
-    found: dict[str, tuple[str, ...]] = {}
+    values: dict[str, tuple[str, ...]] = {}
     for number, row in enumerate(rows, 2):
         lines.row = 0
         key = row[place].strip() if place < len(row) else ""
         if not key:
             continue
-        if key in found:
+        if key in values:
             raise InvalidInputError(f"row {number} of {file} is of {key[:80]!r}, as is one before; keep one of them.")
-        if len(found) == most:
+        if len(values) == most:
             raise InvalidInputError(
                 f"{file} has more than {most:,} photos with {len(kept)} columns; leave out rows or columns."
             )
-        found[key] = tuple(row[i].strip() if i < len(row) else "" for i in kept)
-    return Metadata(tuple(header[i] for i in kept), found)
+        values[key] = tuple(row[i].strip() if i < len(row) else "" for i in kept)
+    return Metadata(tuple(header[i] for i in kept), values)
 
 
-def metadata_words(values: Mapping[str, str], most: int = SHOWN) -> str:
+def metadata_words(values: Mapping[str, str]) -> str:
     """Return what is said of a photo as one line: ``artist: Klee; year: 1920``."""
 
     def short(text: str) -> str:
         flat = " ".join(text.split())
-        return flat if len(flat) <= most else f"{flat[: most - 1]}…"
+        return flat if len(flat) <= SHOWN else f"{flat[: SHOWN - 1]}…"
 
     return "; ".join(f"{short(name)}: {short(value)}" for name, value in values.items())
 

@@ -1,23 +1,34 @@
-"""The result of a search in the shapes that people and programs read: plain data, a table, pictures.
+"""What was found in the shapes that programs read: JSON, CSV, COCO, Web Annotations, Parquet, XMP sidecars.
 
-The command line, the service and the demo all show results; what each of them shows of a hit or of a chain is decided
-here.
+Keywords are XMP's ``dc:subject``, which is also the IPTC standard's field for keywords, and Lightroom's own
+``lr:hierarchicalSubject``. They stand in sidecar files beside a photo's name, which digiKam and darktable read, and
+Lightroom for raw files. A photo of the collection is never changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manifind.errors import UnreadableImageError
-from manifind.index import Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, SearchResult, Source, whole_box
-from manifind.io import key_to_path
-from manifind.io.video import containing_file
-from manifind.reports.html import THUMBNAIL, Picture, seen_part
-from manifind.reports.metadata import Metadata, metadata_words
-from manifind.reports.text import as_csv_text, cell, yes_or_no
-from manifind.types import Box
+from manifind.errors import InvalidInputError, MissingExtraError
+from manifind.iiif import Canvas, read_canvases
+from manifind.index import (
+    Chain,
+    Hit,
+    Index,
+    MatchingPoints,
+    ObjectClusters,
+    RegionShare,
+    SearchResult,
+)
+from manifind.index.sets import Member, PhotoSet
+from manifind.io.scan import RAW_NAMES
+from manifind.io.video import split_frame_key
+from manifind.reports.html import Corners, render, seen_part
+from manifind.reports.metadata import Metadata
+from manifind.reports.text import as_csv_text, cell, plain_name, yes_or_no
 from manifind.version import VERSION
 
 BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
@@ -25,6 +36,10 @@ COLUMNS = (*BEFORE, "is_match", "verified", "grade", "inliers", "expanded", "out
 """Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
 MIRRORED = "mirrored"
 """A further column, where mirrored objects were searched for."""
+CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
+ROWS = 16_384
+"""Regions that are written at once."""
+
 
 # -- plain data -------------------------------------------------------------------------------------------------------
 
@@ -71,35 +86,21 @@ def regions_data(regions: Iterable[RegionShare]) -> list[dict[str, Any]]:
     return [{"box": region.box, "share": round(region.share, 4)} for region in regions]
 
 
-def links_data(found: Chain) -> list[dict[str, Any]]:
+def links_data(chain: Chain) -> list[dict[str, Any]]:
     """Return the links of a chain as JSON has them; the key of the query is null."""
-    return [
-        {
-            "source": _place_data(link.source),
-            "target": _place_data(link.target),
-            "similarity": link.similarity,
-            "flow": link.flow,
-            "verified": link.verified,
-            "inliers": link.inliers,
-        }
-        for link in found.links
-    ]
+    return [asdict(link) for link in chain.links]
 
 
-def points_data(found: MatchingPoints) -> dict[str, Any]:
+def points_data(points: MatchingPoints) -> dict[str, Any]:
     """Return the points that match between two photos as JSON has them: x and y in the one, x and y in the other."""
-    pairs = np.hstack([found.query, found.photo]).astype(np.float64).round(1)
+    pairs = np.hstack([points.query, points.photo]).astype(np.float64).round(1)
     return {
-        "verified": found.verified,
-        "inliers": found.inliers,
-        "transform": None if found.transform is None else found.transform.tolist(),
+        "verified": points.verified,
+        "inliers": points.inliers,
+        "transform": None if points.transform is None else points.transform.tolist(),
         "points": pairs.tolist(),
-        **({} if found.mirrored is None else {MIRRORED: found.mirrored}),
+        **({} if points.mirrored is None else {MIRRORED: points.mirrored}),
     }
-
-
-def _place_data(place: Place) -> dict[str, Any]:
-    return {"key": place.key, "box": place.box, "view": place.view}
 
 
 # -- a table ----------------------------------------------------------------------------------------------------------
@@ -111,17 +112,17 @@ def table_rows(results: Iterable[Mapping[str, Any]], *, mirrored: bool = False) 
     Keys are written so that no spreadsheet runs them. `mirrored` says whether mirrored objects were searched for.
     """
     yield [*COLUMNS, *([MIRRORED] if mirrored else [])]
-    for one in results:
-        box = one["box"] or [""] * 4
-        share = one["regions"][0]["share"] if one["regions"] else ""
-        flags = [yes_or_no(one[name]) for name in ("is_match", "verified")]
-        later = yes_or_no(one["expanded"] if one["verified"] else None)
-        inliers = "" if one["inliers"] is None else one["inliers"]
-        outline, part = (_corners_text(one[name]) for name in ("outline", "part"))
-        also = cell("; ".join(one["duplicates"]))
-        words = [one["grade"] or "", inliers, later, outline, part, also]
-        turned = [yes_or_no(one[MIRRORED])] if mirrored else []
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, *words, *turned]
+    for hit in results:
+        box = hit["box"] or [""] * 4
+        share = hit["regions"][0]["share"] if hit["regions"] else ""
+        flags = [yes_or_no(hit[name]) for name in ("is_match", "verified")]
+        later = yes_or_no(hit["expanded"] if hit["verified"] else None)
+        inliers = "" if hit["inliers"] is None else hit["inliers"]
+        outline, part = (_corners_text(hit[name]) for name in ("outline", "part"))
+        also = cell("; ".join(hit["duplicates"]))
+        words = [hit["grade"] or "", inliers, later, outline, part, also]
+        turned = [yes_or_no(hit[MIRRORED])] if mirrored else []
+        yield [hit["rank"], cell(hit["key"]), hit["score"], *box, share, *flags, *words, *turned]
 
 
 def _corners_text(outline: Sequence[Sequence[float]] | None) -> str:
@@ -130,75 +131,16 @@ def _corners_text(outline: Sequence[Sequence[float]] | None) -> str:
 
 def as_csv(results: Iterable[Mapping[str, Any]], columns: Sequence[str] = (), *, mirrored: bool = False) -> str:
     """Return a table of results as CSV, with columns of a catalogue after its own."""
-    found = list(results)
-    header, *rows = table_rows(found, mirrored=mirrored)
+    hits = list(results)
+    header, *rows = table_rows(hits, mirrored=mirrored)
     names = [cell(name if name not in header else f"metadata {name}") for name in columns]
     joined = (
-        [*row, *(cell(one["metadata"].get(name, "")) for name in columns)] for row, one in zip(rows, found, strict=True)
+        [*row, *(cell(hit["metadata"].get(name, "")) for name in columns)] for row, hit in zip(rows, hits, strict=True)
     )
     return as_csv_text([[*header, *names], *(joined if columns else rows)])
 
 
-# -- pictures ---------------------------------------------------------------------------------------------------------
-
-
-def query_picture(index: Index, image: Source, box: Sequence[float] | None, name: str | None = None) -> Picture:
-    """Return the picture of a query, with its box if it has one."""
-    pixels = index.pixels(image)
-    height, width = pixels.shape[:2]
-    shown = name or (str(image) if isinstance(image, str) else "")
-    return Picture(pixels, width, height, shown, None if box is None else whole_box(box, width, height))
-
-
-def hit_pictures(index: Index, hits: Iterable[Hit], metadata: Metadata | None = None) -> list[tuple[Hit, Picture]]:
-    """Return hits with their pictures: the outline of the object or of a shared part, or else the one box round it."""
-    shown = []
-    for hit in hits:
-        outlines = [one for one in (hit.outline, hit.part, *hit.other_outlines) if one is not None]
-        picture = photo_picture(index, hit.key, None if outlines else hit.box)
-        note = "" if metadata is None else metadata_words(metadata.of((hit.key, *hit.duplicates)))
-        shown.append((hit, replace(picture, outlines=outlines, note=note)))
-    return shown
-
-
-def chain_pictures(index: Index, query: Picture, found: Chain) -> tuple[Picture, list[tuple[str, str, Picture]]]:
-    """Return the query of a chain, and for each link its look, its words and the photo at its end."""
-    ends = [photo_picture(index, link.target.key or "", link.target.box) for link in found.links]
-    stops = [(strength(link), link_words(link), end) for link, end in zip(found.links, ends, strict=True)]
-    return replace(query, box=found.links[0].source.box), stops
-
-
-def link_words(link: Link) -> str:
-    """Say what joins the two ends of a link."""
-    if link.within:
-        return "within the photo"
-    alike = f"similarity {link.similarity:.2f}"
-    return f"{link.inliers} matching points, {alike}" if link.verified else alike
-
-
-def strength(link: Link) -> str:
-    """Return how a link looks: strong where geometry confirms it, weak where it does not, plain where nobody asked."""
-    return "" if link.verified is None else "strong" if link.verified else "weak"
-
-
-def photo_picture(index: Index, key: str, box: Box | None) -> Picture:
-    """Return the picture of a photo of the collection. A photo that is gone is grey, and says why."""
-    try:
-        photo = index.photo(key, long_side=THUMBNAIL)
-    except UnreadableImageError as error:
-        record = index.catalogue.photo_of(key)
-        width, height = (120, 90) if record is None else (record.width, record.height)
-        return Picture(np.full((90, 120, 3), 128, np.uint8), width, height, key, box, missing=error.reason)
-    return Picture(photo.pixels, photo.width, photo.height, key, box, link=file_address(index, key))
-
-
-def file_address(index: Index, key: str) -> str:
-    """Return the address of a photo's file; of a frame, that of its film."""
-    path = key_to_path(index.root, key)
-    return containing_file(path).absolute().as_uri()
-
-
-CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
+# -- COCO -------------------------------------------------------------------------------------------------------------
 
 
 def coco_data(index: Index, hits: Iterable[Hit]) -> dict[str, Any]:
@@ -212,7 +154,7 @@ def coco_data(index: Index, hits: Iterable[Hit]) -> dict[str, Any]:
         image = {"id": len(images) + 1, "file_name": record.key, "width": record.width, "height": record.height}
         images.append(image)
         outlines = [] if hit.outline is None else [hit.outline, *hit.other_outlines]
-        seen = [corners for one in outlines if len(corners := seen_part(one, record.width, record.height)) >= 3]
+        seen = [corners for outline in outlines if len(corners := seen_part(outline, record.width, record.height)) >= 3]
         for corners in seen or [[]]:
             box = hit.box if not corners or corners is seen[0] else None
             annotations.append(
@@ -240,3 +182,239 @@ def _shape(box: Sequence[float] | None, corners: Sequence[tuple[float, float]]) 
         "segmentation": [[round(value, 2) for point in corners for value in point]] if corners else [],
         "area": round(area if corners else (x1 - x0) * (y1 - y0), 2),
     }
+
+
+def annotations_data(index: Index, hits: Iterable[Hit]) -> dict[str, Any]:
+    """Return the matches among some hits as an annotation page."""
+    canvases = read_canvases(index.root)
+    if not canvases:
+        raise InvalidInputError(
+            f"the photos of {index.where} are of no IIIF manifest; --annotations needs an index that "
+            "manifind index https://… made.",
+            code="no-canvases",
+        )
+    items = [
+        _annotation(index, hit, canvases[key])
+        for hit in hits
+        if hit.is_match is not False
+        for key in (hit.key, *hit.duplicates)
+        if key in canvases
+    ]
+    return {
+        "@context": "http://www.w3.org/ns/anno.jsonld",
+        "id": "urn:manifind:annotations",
+        "type": "AnnotationPage",
+        "items": [
+            {"id": f"urn:manifind:annotations:{place}", **annotation} for place, annotation in enumerate(items, 1)
+        ],
+    }
+
+
+def _annotation(index: Index, hit: Hit, canvas: Canvas) -> dict[str, Any]:
+    record = index.catalogue.photo_of(hit.key)
+    assert record is not None  # noqa: S101 (it was found)
+    size = record.width, record.height
+    outlines = [outline for outline in (hit.outline, hit.part, *hit.other_outlines) if outline is not None]
+    words = [f"rank {hit.rank}", hit.grade, None if hit.inliers is None else f"{hit.inliers} matching points"]
+    source = {"id": canvas.canvas, "type": "Canvas", "partOf": [{"id": canvas.manifest, "type": "Manifest"}]}
+    return {
+        "type": "Annotation",
+        "motivation": "commenting",
+        "body": {"type": "TextualBody", "value": ", ".join(filter(None, words)), "format": "text/plain"},
+        "target": {
+            "type": "SpecificResource",
+            "source": source,
+            "selector": list(_selectors(canvas, size, hit.box, outlines)),
+        },
+    }
+
+
+def _selectors(
+    canvas: Canvas, size: tuple[int, int], box: Sequence[float] | None, outlines: Sequence[Corners]
+) -> Iterator[dict[str, Any]]:
+    """Yield the box round a match, and its outlines, in units of the canvas."""
+    left, top, width, height = canvas.place
+    across, down = (width or size[0]) / size[0], (height or size[1]) / size[1]
+    drawn = [seen_part(outline, *size) for outline in outlines]
+    drawn = [corners for corners in drawn if len(corners) > 2]
+    if drawn:  # the box of a viewer holds what it outlines
+        xs, ys = ([corner[axis] for corners in drawn for corner in corners] for axis in (0, 1))
+        box = min(xs), min(ys), max(xs), max(ys)
+    x0, y0, x1, y1 = box or (0, 0, *size)
+    numbers = [left + x0 * across, top + y0 * down, (x1 - x0) * across, (y1 - y0) * down]
+    yield {
+        "type": "FragmentSelector",
+        "conformsTo": "http://www.w3.org/TR/media-frags/",
+        "value": "xywh=" + ",".join(str(round(number)) for number in numbers),
+    }
+    if drawn:
+        lines = (
+            "M" + " L".join(f"{left + x * across:.1f},{top + y * down:.1f}" for x, y in corners) + " Z"
+            for corners in drawn
+        )
+        path = f'<path d="{" ".join(lines)}" fill="none" stroke="#ff6a2b" stroke-width="2"/>'
+        yield {"type": "SvgSelector", "value": f'<svg xmlns="http://www.w3.org/2000/svg">{path}</svg>'}
+
+
+def write_results(
+    file: Path, results: Iterable[Mapping[str, Any]], columns: Sequence[str] = (), *, mirrored: bool = False
+) -> None:
+    """Write results as `hit_data` returned them, with the columns of a catalogue under ``metadata``."""
+    pa, pq = _pyarrow()
+    box = ("x0", "y0", "x1", "y1")
+    schema = pa.schema(
+        [
+            ("rank", pa.int32()),
+            ("key", pa.string()),
+            ("score", pa.float64()),
+            *((name, pa.float64()) for name in box),
+            ("is_match", pa.bool_()),
+            ("verified", pa.bool_()),
+            ("grade", pa.string()),
+            ("inliers", pa.int32()),
+            ("expanded", pa.bool_()),
+            ("outline", pa.list_(pa.list_(pa.float64()))),
+            ("part", pa.list_(pa.list_(pa.float64()))),
+            ("duplicates", pa.list_(pa.string())),
+            *([("mirrored", pa.bool_())] if mirrored else []),
+            *([("metadata", pa.struct([(name, pa.string()) for name in columns]))] if columns else []),
+        ]
+    )
+    rows = []
+    for hit in results:
+        row = {name: hit.get(name) for name in schema.names}
+        row |= dict(zip(box, hit["box"] or [None] * 4, strict=True))
+        rows.append(row)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
+
+
+def write_regions(file: Path, index: Index, *, vectors: bool = True) -> int:
+    """Write the regions of an index, a row each: key, box, pooling weight, and descriptor; return how many."""
+    pa, pq = _pyarrow()
+    manifold, boxes = index.manifold, index.boxes
+    count, dimension = manifold.vectors_.shape
+    image_of, weights = manifold.layout_.image_of, np.asarray(manifold.weights_)
+    images = index.catalogue.images
+    fields = [("key", pa.string()), ("sha256", pa.string())]
+    fields += [(name, pa.float32()) for name in ("x0", "y0", "x1", "y1", "weight")]
+    if vectors:
+        fields.append(("vector", pa.list_(pa.float32(), dimension)))
+    schema = pa.schema(fields)
+    with pq.ParquetWriter(file, schema) as writer:
+        for start in range(0, count, ROWS):
+            rows = slice(start, min(start + ROWS, count))
+            numbers = image_of[rows]
+            data: list[Any] = [pa.array([getattr(images[i], name) for i in numbers]) for name in ("key", "sha256")]
+            data += [pa.array(np.asarray(boxes[rows, side], np.float32)) for side in range(4)]
+            data.append(pa.array(np.asarray(weights[rows], np.float32)))
+            if vectors:
+                flat = np.asarray(manifold.vectors_[rows], np.float32).ravel()
+                data.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), dimension))
+            arrays = [pa.array(column) if not isinstance(column, pa.Array) else column for column in data]
+            writer.write_batch(
+                pa.record_batch([column.cast(schema.field(i).type) for i, column in enumerate(arrays)], schema)
+            )
+    return int(count)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as missing:
+        raise MissingExtraError("writing Parquet needs pyarrow; pip install 'manifind[parquet]'") from missing
+    return pa, parquet
+
+
+# -- what repeats
+def repeats_data(clusters: ObjectClusters) -> dict[str, Any]:
+    """Return what repeats as JSON has it."""
+    return {
+        "found": clusters.found,
+        "objects": [
+            {
+                "rank": rank,
+                "score": cluster.score,
+                "photos": len(cluster),
+                "verified": cluster.verified,
+                "confirmed": cluster.confirmed,
+                "occurrences": [
+                    {name: value for name, value in asdict(occurrence).items() if name != "image"}
+                    for occurrence in cluster.occurrences
+                ],
+            }
+            for rank, cluster in enumerate(clusters.objects, 1)
+        ],
+        "near_duplicates": [list(keys) for keys in clusters.near_duplicates],
+    }
+
+
+def repeats_csv(clusters: ObjectClusters) -> str:
+    """Return what repeats as CSV: a row for each photo of each object."""
+    return as_csv_text(_rows(clusters))
+
+
+def _rows(clusters: ObjectClusters) -> Iterator[list[Any]]:
+    yield ["object", "score", "key", "x0", "y0", "x1", "y1", "strength", "verified"]
+    for rank, cluster in enumerate(clusters.objects, 1):
+        for seen in cluster.occurrences:
+            yield [rank, cluster.score, cell(seen.key), *seen.box, seen.strength, yes_or_no(seen.verified)]
+
+
+def set_data(photo_set: PhotoSet) -> dict[str, Any]:
+    """Return a set as JSON has it."""
+    return {
+        "name": photo_set.name,
+        "made": photo_set.made,
+        "search": None if photo_set.search is None else dict(photo_set.search),
+        "photos": [
+            {"key": photo.key, "box": photo.box, "verdict": photo.verdict, "there": photo.there}
+            for photo in photo_set.members
+        ],
+    }
+
+
+def set_csv(photo_set: PhotoSet) -> str:
+    """Return a set as CSV, a row for each photo; keys are written so that no spreadsheet runs them."""
+    rows = [
+        [cell(photo_set.name), cell(photo.key), *(photo.box or [""] * 4), photo.verdict, yes_or_no(photo.there)]
+        for photo in photo_set.members
+    ]
+    return as_csv_text([["set", "key", "x0", "y0", "x1", "y1", "verdict", "there"], *rows])
+
+
+def sidecars(photo_set: PhotoSet) -> list[tuple[str, bytes]]:
+    """Return the XMP sidecars of the photos that show the object, by their place below the collection's folder.
+
+    That of ``photo.jpg`` is ``photo.jpg.xmp``. A raw file has a second one, ``photo.xmp``: Lightroom reads that.
+    """
+    files = dict.fromkeys(
+        (split_frame_key(photo.key) or (photo.key,))[0] for photo in shown(photo_set)
+    )  # of frames, their films
+    names = [f"{key}.xmp" for key in files]
+    names += [f"{key[: key.rindex('.')]}.xmp" for key in files if key.lower().endswith(RAW_NAMES)]
+    return [(name, xmp([photo_set.name])) for name in dict.fromkeys(names)]
+
+
+def archived_sidecars(photo_set: PhotoSet) -> list[tuple[str, bytes]]:
+    """Return the sidecars by names for an archive: no part of a name leads out of the folder it is unpacked in."""
+    named: dict[str, bytes] = {}
+    for name, content in sidecars(photo_set):
+        named.setdefault("/".join(map(_archived_part, name.split("/"))), content)
+    return list(named.items())
+
+
+def _archived_part(part: str) -> str:
+    """Return the name of a folder or a file as it is, unless some system reads a path or no name in it."""
+    unsafe = not part.strip(". ") or not part.isprintable() or any(letter in '\\:*?"<>|' for letter in part)
+    return plain_name(part) if unsafe else part
+
+
+def shown(photo_set: PhotoSet) -> list[Member]:
+    """Return the photos of a set that show the object and are there."""
+    return [photo for photo in photo_set.members if photo.verdict == "yes" and photo.there]
+
+
+def xmp(keywords: Sequence[str]) -> bytes:
+    """Return an XMP packet that says the keywords."""
+    return render("sidecar.xmp", keywords=keywords).encode()

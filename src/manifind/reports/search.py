@@ -1,30 +1,40 @@
-"""The pages that a search and an explanation can be written to."""
+"""The pages that a search, an explanation and repeated objects can be written to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from manifind.index import BatchResult, Chain, Hit, Index, MatchingPoints, SearchResult, Source, whole_box
-from manifind.reports.html import Picture, render
-from manifind.reports.metadata import Metadata
-from manifind.reports.registration import overlay, side_by_side
-from manifind.reports.results import (
-    COLUMNS,
-    MIRRORED,
-    chain_pictures,
-    hit_data,
-    hit_pictures,
-    query_picture,
-    result_data,
-    table_rows,
+import numpy as np
+
+from manifind.errors import UnreadableImageError
+from manifind.index import (
+    BatchResult,
+    Chain,
+    Hit,
+    Index,
+    Link,
+    MatchingPoints,
+    ObjectClusters,
+    SearchResult,
+    Source,
+    whole_box,
 )
+from manifind.io import key_to_path
+from manifind.io.video import containing_file
+from manifind.reports.html import THUMBNAIL, Picture, overlay, render, side_by_side
+from manifind.reports.metadata import Metadata, metadata_words
+from manifind.reports.results import COLUMNS, MIRRORED, hit_data, result_data, table_rows
 from manifind.reports.text import as_csv_text, cell, visible
+from manifind.types import Box
 
 BELOW = "Below this line: probably something else"
 NEAREST = "These are merely the nearest"
 """What the rule at the line says; the second where nothing stands above it."""
 JUDGE = "The nearest, please judge"
 """What the rule says where no other photo is a match, and yet the nearest may show the object."""
+OCCURRENCES_SHOWN = 12
+"""Photos of an object on a page."""
 
 
 def search_page(
@@ -60,13 +70,13 @@ def uncertain_words(result: SearchResult) -> str:
 
 def found_words(result: SearchResult) -> str:
     """Say how many photos besides the query's own were found, and how many are likely to show the object."""
-    own = sum(image in result.own for image in result.images.tolist())
+    n_own = sum(image in result.own for image in result.images.tolist())
     if result.nearest_may_match:
         return uncertain_words(result)
-    if len(result) == own or result.n_other_matches == 0:
+    if len(result) == n_own or result.n_other_matches == 0:
         return "Nothing in this collection matches"
     if result.n_matches is None:
-        return counted(len(result) - own, "photo")
+        return counted(len(result) - n_own, "photo")
     sure = sum(hit.verified is True and hit.image not in result.own for hit in result[: result.n_matches])
     verified = f", {sure} of them verified" if sure else ""
     are = "is" if result.n_other_matches == 1 else "are"
@@ -78,17 +88,17 @@ def chain_page(
     image: Source,
     box: Sequence[float] | None,
     hit: Hit,
-    found: Chain,
+    chain: Chain,
     points: MatchingPoints | None = None,
 ) -> str:
     """Return a page with the chain of photos from the query to a result, and the points that match in the two."""
     note = f"rank {hit.rank}, score {hit.score:.4f}"
     start: Picture | None = None
     stops: list[tuple[str, str, Picture]] = []
-    if found.links:
-        same = sum(a.target.key == b.target.key for a, b in pairwise(found.links))
-        note += f", {counted(len(found.links), 'step')}" + (f", {same} of them within a photo" if same else "")
-        start, stops = chain_pictures(index, query_picture(index, image, box), found)
+    if chain.links:
+        same = sum(a.target.key == b.target.key for a, b in pairwise(chain.links))
+        note += f", {counted(len(chain.links), 'step')}" + (f", {same} of them within a photo" if same else "")
+        start, stops = chain_pictures(index, query_picture(index, image, box), chain)
     drawn = None
     if points is not None and points.transform is not None:
         pixels, photo = index.pixels(image), index.photo(hit.key).pixels
@@ -110,8 +120,8 @@ def geometry_words(points: MatchingPoints) -> str:
     """Say what geometry says of two photos."""
     if points.verified:
         mirrored = ", mirrored" if points.mirrored else ""
-        found = f"{counted(points.inliers, 'point')} of the query were found again in it"
-        return f"{found}, in the same arrangement{mirrored}."
+        words = f"{counted(points.inliers, 'point')} of the query were found again in it"
+        return f"{words}, in the same arrangement{mirrored}."
     if points.verified is None:
         return "The query has too little texture for geometry to say anything."
     return "Too few points of the query were found again in it, in the same arrangement: reached by likeness alone."
@@ -124,14 +134,14 @@ def counted(count: int, what: str, many: str | None = None) -> str:
 
 def batch_data(results: Sequence[BatchResult]) -> dict[str, Any]:
     """Return the results as JSON; a query without a result has an `error`."""
-    return {"queries": [_data(one) for one in results]}
+    return {"queries": [_data(result) for result in results]}
 
 
-def _data(one: BatchResult) -> dict[str, Any]:
-    query = {"views": [{"image": str(photo), "box": box} for photo, box in one.query.views]}
-    if one.result is None:
-        return {"name": one.query.name, "query": query, "error": str(one.error)}
-    return {"name": one.query.name, **result_data(query, one.result)}
+def _data(batch_result: BatchResult) -> dict[str, Any]:
+    query = {"views": [{"image": str(photo), "box": box} for photo, box in batch_result.query.views]}
+    if batch_result.result is None:
+        return {"name": batch_result.query.name, "query": query, "error": str(batch_result.error)}
+    return {"name": batch_result.query.name, **result_data(query, batch_result.result)}
 
 
 def batch_csv(results: Sequence[BatchResult]) -> str:
@@ -140,12 +150,12 @@ def batch_csv(results: Sequence[BatchResult]) -> str:
 
 
 def _rows(results: Sequence[BatchResult]) -> Iterator[list[Any]]:
-    mirrored = any(one.result is not None and one.result.mirrored for one in results)
+    mirrored = any(result.result is not None and result.result.mirrored for result in results)
     yield ["query", *COLUMNS, *([MIRRORED] if mirrored else [])]
-    for one in results:
-        if one.result is not None:
-            _, *found = table_rows(map(hit_data, one.result), mirrored=mirrored)
-            yield from ([cell(one.query.name), *row] for row in found)
+    for result in results:
+        if result.result is not None:
+            _, *rows = table_rows(map(hit_data, result.result), mirrored=mirrored)
+            yield from ([cell(result.query.name), *row] for row in rows)
 
 
 def batch_page(index: Index, results: Sequence[BatchResult]) -> str:
@@ -154,18 +164,88 @@ def batch_page(index: Index, results: Sequence[BatchResult]) -> str:
         "batch.html",
         title="What manifind found",
         subtitle=f"{len(results)} queries among {len(index)} photos of {index.root}",
-        searches=[_search(index, one) for one in results],
+        searches=[_search(index, result) for result in results],
     )
 
 
-def _search(index: Index, one: BatchResult) -> dict[str, Any]:
+def _search(index: Index, batch_result: BatchResult) -> dict[str, Any]:
     """Return what the page shows of one query."""
-    if one.result is None:
-        return {"name": one.query.name, "words": str(one.error), "views": [], "found": []}
+    if batch_result.result is None:
+        return {"name": batch_result.query.name, "words": str(batch_result.error), "views": [], "found": []}
     return {
-        "name": one.query.name,
-        "words": found_words(one.result),
-        "views": [query_picture(index, photo, box) for photo, box in one.query.views],
-        "found": hit_pictures(index, one.result),
-        "rule": rule_words(one.result),
+        "name": batch_result.query.name,
+        "words": found_words(batch_result.result),
+        "views": [query_picture(index, photo, box) for photo, box in batch_result.query.views],
+        "found": hit_pictures(index, batch_result.result),
+        "rule": rule_words(batch_result.result),
     }
+
+
+def query_picture(index: Index, image: Source, box: Sequence[float] | None, name: str | None = None) -> Picture:
+    """Return the picture of a query, with its box if it has one."""
+    pixels = index.pixels(image)
+    height, width = pixels.shape[:2]
+    shown = name or (str(image) if isinstance(image, str) else "")
+    return Picture(pixels, width, height, shown, None if box is None else whole_box(box, width, height))
+
+
+def hit_pictures(index: Index, hits: Iterable[Hit], metadata: Metadata | None = None) -> list[tuple[Hit, Picture]]:
+    """Return hits with their pictures: the outline of the object or of a shared part, or else the one box round it."""
+    shown = []
+    for hit in hits:
+        outlines = [outline for outline in (hit.outline, hit.part, *hit.other_outlines) if outline is not None]
+        picture = photo_picture(index, hit.key, None if outlines else hit.box)
+        note = "" if metadata is None else metadata_words(metadata.of((hit.key, *hit.duplicates)))
+        shown.append((hit, replace(picture, outlines=outlines, note=note)))
+    return shown
+
+
+def chain_pictures(index: Index, query: Picture, chain: Chain) -> tuple[Picture, list[tuple[str, str, Picture]]]:
+    """Return the query of a chain, and for each link its look, its words and the photo at its end."""
+    ends = [photo_picture(index, link.target.key or "", link.target.box) for link in chain.links]
+    stops = [(strength(link), link_words(link), end) for link, end in zip(chain.links, ends, strict=True)]
+    return replace(query, box=chain.links[0].source.box), stops
+
+
+def link_words(link: Link) -> str:
+    """Say what joins the two ends of a link."""
+    if link.within:
+        return "within the photo"
+    alike = f"similarity {link.similarity:.2f}"
+    return f"{link.inliers} matching points, {alike}" if link.verified else alike
+
+
+def strength(link: Link) -> str:
+    """Return how a link looks: strong where geometry confirms it, weak where it does not, plain where nobody asked."""
+    return "" if link.verified is None else "strong" if link.verified else "weak"
+
+
+def photo_picture(index: Index, key: str, box: Box | None) -> Picture:
+    """Return the picture of a photo of the collection. A photo that is gone is grey, and says why."""
+    try:
+        photo = index.photo(key, long_side=THUMBNAIL)
+    except UnreadableImageError as error:
+        record = index.catalogue.photo_of(key)
+        width, height = (120, 90) if record is None else (record.width, record.height)
+        return Picture(np.full((90, 120, 3), 128, np.uint8), width, height, key, box, missing=error.reason)
+    return Picture(photo.pixels, photo.width, photo.height, key, box, link=file_address(index, key))
+
+
+def file_address(index: Index, key: str) -> str:
+    """Return the address of a photo's file; of a frame, that of its film."""
+    path = key_to_path(index.root, key)
+    return containing_file(path).absolute().as_uri()
+
+
+def repeats_page(index: Index, clusters: ObjectClusters) -> str:
+    """Return a page with the photos of each object, and near-duplicates at its end."""
+    return render(
+        "repeats.html",
+        title="What repeats",
+        subtitle=f"among {len(index)} photos of {index.root}",
+        objects=[
+            (cluster, [photo_picture(index, seen.key, seen.box) for seen in cluster.occurrences[:OCCURRENCES_SHOWN]])
+            for cluster in clusters.objects
+        ],
+        near_duplicates=clusters.near_duplicates,
+    )

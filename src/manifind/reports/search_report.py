@@ -32,8 +32,8 @@ from manifind.io import content_hash, key_to_path, open_regular
 from manifind.io.video import is_photo_there, split_frame_key
 from manifind.reports.html import render
 from manifind.reports.metadata import Metadata
-from manifind.reports.results import hit_data, hit_pictures, query_picture
-from manifind.reports.search import found_words, rule_words
+from manifind.reports.results import hit_data
+from manifind.reports.search import found_words, hit_pictures, query_picture, rule_words
 from manifind.reports.text import visible
 from manifind.version import VERSION
 
@@ -107,11 +107,11 @@ def write_report(
         "negatives": asked[len(views) :],
         "options": {name: options[name] for name in OPTIONS if options.get(name) is not None},
         "n_matches": result.n_matches,
-        "results": [_result_facts(index, one) for one in (hit_data(hit, metadata) for hit in result)],
+        "results": [_result_facts(index, entry) for entry in (hit_data(hit, metadata) for hit in result)],
     }
     (folder / REPORT).write_text(json.dumps(facts, indent=2), encoding="utf-8")
     (folder / PAGE).write_text(_page(index, views, result, metadata, facts), encoding="utf-8")
-    names = sorted([PAGE, REPORT, *(str(one["file"]) for one in asked)])
+    names = sorted([PAGE, REPORT, *(str(entry["file"]) for entry in asked)])
     lines = [f"{content_hash(folder / name)}  {name}\n" for name in names]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
@@ -130,8 +130,8 @@ def _page(
         ("network", made["network"]),
         ("options", asked),
     ]
-    hashes = [(visible(one["name"]), one["sha256"]) for one in [*facts["views"], *facts["negatives"]]]
-    hashes += [(visible(one["key"]), one["sha256"]) for one in facts["results"]]
+    hashes = [(visible(entry["name"]), entry["sha256"]) for entry in [*facts["views"], *facts["negatives"]]]
+    hashes += [(visible(entry["key"]), entry["sha256"]) for entry in facts["results"]]
     return render(
         "report.html",
         title="Report of a search",
@@ -147,18 +147,18 @@ def _page(
 
 def verify_report(folder: Path, index: Index) -> Comparison:
     """Repeat the search of a report on an index, and return what differs."""
-    found = Comparison()
-    _verify_sums(folder, found)
+    comparison = Comparison()
+    _verify_sums(folder, comparison)
     facts = _read_facts(folder)
     files: dict[str, tuple[bytes, str]] = {}
-    views, negatives = (_read_views(folder, facts, name, files, found) for name in ("views", "negatives"))
+    views, negatives = (_read_views(folder, facts, name, files, comparison) for name in ("views", "negatives"))
     reported = _checked(facts, "results", list)
-    if not all(isinstance(one, dict) and _is_text(one.get("key")) for one in reported):
+    if not all(isinstance(entry, dict) and _is_text(entry.get("key")) for entry in reported):
         raise _wrong(folder, "results has a photo without a key")
-    if len({one["key"] for one in reported}) < len(reported):
+    if len({entry["key"] for entry in reported}) < len(reported):
         raise _wrong(folder, "results has a photo twice")
-    for one in reported:
-        _verify_photo(index, one, found)
+    for entry in reported:
+        _verify_photo(index, entry, comparison)
     options = _checked(facts, "options", dict)
     for name, value in options.items():
         listed = value if isinstance(value, list) else []
@@ -167,27 +167,27 @@ def verify_report(folder: Path, index: Index) -> Comparison:
     before, now = _checked(facts, "index", dict), _index_facts(index)
     for name in ("snapshot", "photos", "config", "network"):
         if before.get(name) != now[name]:
-            found.notes.append(f"the index's {name} was {before.get(name)} and is {now[name]}")
+            comparison.notes.append(f"the index's {name} was {before.get(name)} and is {now[name]}")
     if facts.get("manifind") != VERSION:
-        found.notes.append(f"it was made by manifind {facts.get('manifind')}; this is {VERSION}")
+        comparison.notes.append(f"it was made by manifind {facts.get('manifind')}; this is {VERSION}")
     if facts.get("config") != index.config.config_hash:
-        found.notes.append(f"the search configuration was {facts.get('config')} and is {index.config.config_hash}")
+        comparison.notes.append(f"the search configuration was {facts.get('config')} and is {index.config.config_hash}")
     (image, box), *others = views
     try:
         result = index.search(image, box, positives=others, negatives=negatives, **options).nonzero()
     except (ManifindError, TypeError) as error:
-        found.differences.append(f"the search cannot be repeated: {error}")
-        return found
-    _compare(facts.get("n_matches"), reported, result, found)
-    return found
+        comparison.differences.append(f"the search cannot be repeated: {error}")
+        return comparison
+    _compare(facts.get("n_matches"), reported, result, comparison)
+    return comparison
 
 
-def _compare(n_matches: object, reported: Sequence[Any], result: SearchResult, found: Comparison) -> None:
+def _compare(n_matches: object, reported: Sequence[Any], result: SearchResult, comparison: Comparison) -> None:
     """Compare the results of the repeated search with those of the report."""
     if n_matches != result.n_matches:
-        found.differences.append(f"{n_matches} photos matched; {result.n_matches} match now")
+        comparison.differences.append(f"{n_matches} photos matched; {result.n_matches} match now")
     if len(reported) != len(result):
-        found.differences.append(f"{len(reported)} photos were found; {len(result)} are found now")
+        comparison.differences.append(f"{len(reported)} photos were found; {len(result)} are found now")
     for before, hit in zip(reported, result, strict=False):
         now = json.loads(json.dumps(hit_data(hit)))
         names = ("key", "is_match", "verified", "grade", *(("mirrored",) if result.mirrored else ()))
@@ -196,12 +196,12 @@ def _compare(n_matches: object, reported: Sequence[Any], result: SearchResult, f
             differing.append("score")
         if not _near_box(before.get("box"), now["box"]):
             differing.append("box")
-        found.differences += [
+        comparison.differences += [
             f"rank {hit.rank}: {name} was {before.get(name)} and is {now[name]}" for name in differing
         ]
 
 
-def _verify_sums(folder: Path, found: Comparison) -> None:
+def _verify_sums(folder: Path, comparison: Comparison) -> None:
     """Compare the files of a report with its list of checksums."""
     listed = set()
     for line in _read_bounded(folder, SUMS).decode("utf-8", "replace").splitlines():
@@ -211,27 +211,29 @@ def _verify_sums(folder: Path, found: Comparison) -> None:
         listed.add(match[2])
         try:
             if _hash(folder / match[2], folder) != match[1]:
-                found.differences.append(f"{match[2]} is not the file that the report was written with")
+                comparison.differences.append(f"{match[2]} is not the file that the report was written with")
         except UnreadableImageError as error:
-            found.differences.append(f"{match[2]} cannot be read: {error.reason}")
+            comparison.differences.append(f"{match[2]} cannot be read: {error.reason}")
     if missing := {PAGE, REPORT} - listed:
-        found.differences.append(f"{SUMS} does not list {sorted(missing)[0]}")
+        comparison.differences.append(f"{SUMS} does not list {sorted(missing)[0]}")
 
 
-def _verify_photo(index: Index, one: Mapping[str, Any], found: Comparison) -> None:
+def _verify_photo(index: Index, entry: Mapping[str, Any], comparison: Comparison) -> None:
     """Compare a photo of the collection with its checksum in the report."""
-    record = index.catalogue.photo_of(one["key"])
+    record = index.catalogue.photo_of(entry["key"])
     if record is None:
-        found.differences.append(f"{one['key']} is not in the index any more")
+        comparison.differences.append(f"{entry['key']} is not in the index any more")
         return
     try:
         frame = split_frame_key(record.key)
         now = record.sha256 if frame is not None else content_hash(key_to_path(index.root, record.key))
     except ManifindError as error:
-        found.differences.append(f"{one['key']} cannot be read: {error}")
+        comparison.differences.append(f"{entry['key']} cannot be read: {error}")
         return
-    if now != one.get("sha256"):
-        found.differences.append(f"{one['key']} is another file now: its SHA-256 was {one.get('sha256')} and is {now}")
+    if now != entry.get("sha256"):
+        comparison.differences.append(
+            f"{entry['key']} is another file now: its SHA-256 was {entry.get('sha256')} and is {now}"
+        )
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:
@@ -245,7 +247,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _read_views(
-    folder: Path, facts: Mapping[str, Any], name: str, files: dict[str, tuple[bytes, str]], found: Comparison
+    folder: Path, facts: Mapping[str, Any], name: str, files: dict[str, tuple[bytes, str]], comparison: Comparison
 ) -> list[tuple[bytes, list[float] | None]]:
     """Return the query's photos, as they lie in the report's folder, with their boxes.
 
@@ -255,8 +257,8 @@ def _read_views(
     given = _checked(facts, name, list)
     if len(given) > MAX_VIEWS or (name == "views" and not given):
         raise _wrong(folder, f"{name} has {len(given)} photos")
-    for one in given:
-        file, box = (one.get("file"), one.get("box")) if isinstance(one, dict) else (None, None)
+    for view in given:
+        file, box = (view.get("file"), view.get("box")) if isinstance(view, dict) else (None, None)
         if not isinstance(file, str) or not re.fullmatch(r"query-\d{1,4}(\.[a-z0-9]{1,5})?", file, re.ASCII):
             raise _wrong(folder, f"{name} names a file that is no photo of the report")
         if box is not None and not (
@@ -271,8 +273,8 @@ def _read_views(
                 raise _wrong(folder, f"its photos have more than {MAX_PHOTO_BYTES // 10**6} million bytes")
             files[file] = data, hashlib.sha256(data).hexdigest()
         data, sha256 = files[file]
-        if sha256 != one.get("sha256"):
-            found.differences.append(f"{file} is not the photo that was searched with")
+        if sha256 != view.get("sha256"):
+            comparison.differences.append(f"{file} is not the photo that was searched with")
         views.append((data, box))
     return views
 
@@ -336,22 +338,22 @@ def _index_facts(index: Index) -> dict[str, Any]:
     }
 
 
-def _result_facts(index: Index, one: dict[str, Any]) -> dict[str, Any]:
-    record = index.catalogue.photo_of(one["key"])
+def _result_facts(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
+    record = index.catalogue.photo_of(hit["key"])
     if record is None:
-        return {**one, "sha256": None}
+        return {**hit, "sha256": None}
     changed = datetime.fromtimestamp(record.mtime_ns / 1e9, UTC).isoformat(timespec="seconds")
-    return {**one, "sha256": record.sha256, "bytes": record.bytes, "changed": changed}
+    return {**hit, "sha256": record.sha256, "bytes": record.bytes, "changed": changed}
 
 
 def _libraries() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = packages.version(name)
+            versions[name] = packages.version(name)
         except packages.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _near(before: object, now: float, tolerance: float) -> bool:

@@ -20,7 +20,7 @@ except ImportError as error:
     raise MissingExtraError("the web page needs more packages; pip install 'manifind[serve]'.") from error
 
 from manifind.serve.app import create_app
+from manifind.serve.resources import Settings
 from manifind.serve.run import is_loopback, serve
-from manifind.serve.settings import Settings
 
 __all__ = ["Settings", "create_app", "is_loopback", "serve"]

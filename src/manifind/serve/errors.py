@@ -50,6 +50,11 @@ class ServiceError(Exception):
         self.headers = headers or {}
         self.code = code or CODES.get(status, "error")
 
+    def response(self) -> Response:
+        """Return the answer; characters that are no text are escaped."""
+        body = json.dumps({"error": self.sentence, "code": self.code})
+        return Response(body, self.status, self.headers, media_type="application/json")
+
 
 def service_error(error: Exception) -> ServiceError:
     """Return what the service answers where an error was raised; the log gets what is not the client's to mend."""
@@ -73,19 +78,11 @@ def too_busy() -> ServiceError:
 
 def first_sentence(errors: Any) -> str:
     """Return the first of pydantic's findings as one sentence that names the field."""
-    found = errors[0]
-    where = ".".join(str(part) for part in found["loc"] if part not in ("body", "query"))
+    error = errors[0]
+    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
     # A validator of ours raised the sentence itself; pydantic's message puts words before it.
-    what = str(found["ctx"]["error"] if found["type"] == "value_error" else found["msg"]).rstrip(".")
-    if found["type"] == "string_pattern_mismatch":
-        what = f"{str(found['input'])[:80]!r} {PATTERNS.get(found['ctx']['pattern'], 'is written otherwise')}"
+    what = str(error["ctx"]["error"] if error["type"] == "value_error" else error["msg"]).rstrip(".")
+    if error["type"] == "string_pattern_mismatch":
+        what = f"{str(error['input'])[:80]!r} {PATTERNS.get(error['ctx']['pattern'], 'is written otherwise')}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{where or 'The request'}: {what[:300]}{more}."
-
-
-def error_response(
-    status: int, sentence: str, headers: dict[str, str] | None = None, code: str | None = None
-) -> Response:
-    """Return an error as the service answers it; characters that are no text are escaped."""
-    body = {"error": sentence, "code": code or CODES.get(status, "error")}
-    return Response(json.dumps(body), status, headers, media_type="application/json")

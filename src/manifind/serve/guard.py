@@ -21,9 +21,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from manifind.serve.errors import ServiceError, error_response
-from manifind.serve.metrics import Metrics
-from manifind.serve.settings import Settings
+from manifind.serve.errors import ServiceError
+from manifind.serve.resources import Settings
+from manifind.serve.workers import Metrics
 
 COOKIE = "manifind"
 OPEN = ("/api/health", "/api/ready")
@@ -188,7 +188,10 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refusal = self._refusal(scope, limit)
+        try:
+            refusal = self._refusal(scope, limit)
+        except ServiceError as problem:
+            refusal = problem.response()
         try:
             if refusal is not None:
                 await refusal(scope, receive, guarded)
@@ -201,7 +204,7 @@ class Guard:
                         return await body.next(receive)
                     except ServiceError as problem:
                         # Whoever reads the body would take this for a fault of the body's content.
-                        await _told(problem)(scope, receive, guarded)
+                        await problem.response()(scope, receive, guarded)
                         refused = True
                         raise
 
@@ -216,15 +219,15 @@ class Guard:
     def _refusal(self, scope: Scope, limit: int) -> Response | None:
         head = sum(len(name) + len(value) for name, value in scope["headers"])
         if head + len(scope["path"]) + len(scope["query_string"]) > self._settings.head_bytes:
-            return error_response(431, "The head of the request is too large; send fewer or shorter headers.")
+            raise ServiceError(431, "The head of the request is too large; send fewer or shorter headers.")
         headers = Headers(scope=scope)
         if not self._called_rightly(headers.get("host", "")):
-            return error_response(421, "The service does not go by this name; use the address that it printed.")
+            raise ServiceError(421, "The service does not go by this name; use the address that it printed.")
         if _costs_work(scope) and not self._same_site(headers):
-            return error_response(403, "The request comes from a page of another site; serve with --cors to let it.")
+            raise ServiceError(403, "The request comes from a page of another site; serve with --cors to let it.")
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 15 or int(length) > limit):
-            return _told(too_large(limit))
+            raise too_large(limit)
         return self._without_token(scope, headers)
 
     def _called_rightly(self, host: str) -> bool:
@@ -268,7 +271,7 @@ class Guard:
             return answer
         if scope["path"] == "/":
             return HTMLResponse(REFUSAL, 401)
-        return error_response(
+        raise ServiceError(
             401, "The service needs its token; send it as Authorization: Bearer TOKEN, or Client(token=…)."
         )
 
@@ -282,10 +285,6 @@ def _costs_work(scope: Scope) -> bool:
     if scope["method"] == "OPTIONS" or scope["path"] in OPEN:
         return False
     return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/api/", "/metrics"))
-
-
-def _told(problem: ServiceError) -> Response:
-    return error_response(problem.status, problem.sentence, problem.headers, problem.code)
 
 
 def _same(given: bytes, wanted: bytes) -> bool:

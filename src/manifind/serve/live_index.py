@@ -11,7 +11,7 @@ import threading
 from collections.abc import Hashable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from manifind.index.storage.manifest import read_manifest
 from manifind.index.storage.remote import RemoteCollection as Collection
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.serve.errors import ServiceError
-from manifind.serve.metrics import Metrics
+from manifind.serve.workers import Metrics
 from manifind.storage import store
 
 
@@ -46,22 +46,6 @@ class FileStat(NamedTuple):
     def changed_in_place(self, later: "FileStat | None") -> bool:
         """Say whether the file itself, not another of its name, has changed since."""
         return later is not None and later != self and later[:2] == self[:2]
-
-
-class Watcher(Protocol):
-    """What tells whether an index is still the one that was opened."""
-
-    def fingerprint(self) -> Hashable:
-        """Return what is there now: something else whenever something has changed."""
-
-    def has_moved_on(self) -> bool:
-        """Say whether there is another state by now, or another index."""
-
-    def edited_file(self) -> str | None:
-        """Return the name of a file that was changed in place, if there is one."""
-
-    def has_replaced_files(self) -> bool:
-        """Say whether some files are others than were opened, under the same manifest."""
 
 
 class RemoteWatcher:
@@ -89,7 +73,7 @@ class RemoteWatcher:
         return self._state.newest().stamp
 
 
-def watch_index(index: Index) -> Watcher:
+def watch_index(index: Index) -> "FileWatcher | RemoteWatcher":
     """Return what watches an index."""
     snapshot = index.state
     return FileWatcher(index.path, snapshot) if isinstance(snapshot, Snapshot) else RemoteWatcher(snapshot)

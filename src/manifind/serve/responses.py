@@ -10,8 +10,7 @@ from manifind.index import Hit, MatchingPoints, PendingChanges, Retrieval, Searc
 from manifind.index.sets import VERDICTS, PhotoSet
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
-from manifind.reports.results import hit_data, links_data, points_data, regions_data, result_data
-from manifind.reports.sets import set_data
+from manifind.reports.results import hit_data, links_data, points_data, regions_data, result_data, set_data
 from manifind.serve.schemas import Box, Method, SearchRequest, ViewRequest
 
 
@@ -122,11 +121,11 @@ class SearchResponse(ResponseModel):
         data = result_data({}, result)
         snapshot = result.retrieval.snapshot
         results = [
-            ResultResponse(**{**one, **_photo(record_of(snapshot, hit.image)), "date": date})
-            for one, hit, date in zip(data["results"], result, dates, strict=True)
+            ResultResponse(**{**fields, **_photo(record_of(snapshot, hit.image)), "date": date})
+            for fields, hit, date in zip(data["results"], result, dates, strict=True)
         ]
         if request.sort == "date":
-            results.sort(key=lambda one: one.date or "")
+            results.sort(key=lambda photo: photo.date or "")
         return cls(
             **{
                 **data,
@@ -136,7 +135,7 @@ class SearchResponse(ResponseModel):
                 "n_verified": result.n_verified,
                 "generation": result.generation,
                 "confidence": None if result.confidence is None else ConfidenceResponse(**asdict(result.confidence)),
-                "milliseconds": {name: round(1000 * one, 1) for name, one in seconds.items()},
+                "milliseconds": {name: round(1000 * value, 1) for name, value in seconds.items()},
             }
         )
 
@@ -402,11 +401,11 @@ class SetResponse(ResponseModel):
         """Return the response for a set; sizes are those of the photos in `snapshot`."""
         data = set_data(photos)
         members = []
-        for one, member in zip(data["photos"], photos.members, strict=True):
+        for fields, member in zip(data["photos"], photos.members, strict=True):
             record = snapshot.catalogue.of_content(member.sha256)
             gone: dict[str, Any] = {"width": None, "height": None, "version": None}
             members.append(
-                MemberResponse(**one, **gone) if record is None else MemberResponse(**{**_photo(record), **one})
+                MemberResponse(**fields, **gone) if record is None else MemberResponse(**{**_photo(record), **fields})
             )
         return cls(**{**data, "photos": members})
 

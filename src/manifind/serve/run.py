@@ -28,10 +28,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from manifind.errors import InvalidInputError
 from manifind.index import Index
 from manifind.kernels import AUTO
-from manifind.serve.app import create_app
-from manifind.serve.errors import error_response
-from manifind.serve.settings import Settings
-from manifind.serve.setup_app import SetupApp
+from manifind.serve.app import SetupApp, create_app
+from manifind.serve.errors import ServiceError
+from manifind.serve.resources import Settings
 
 BACKLOG = 2048
 RESERVED_FILES = 128
@@ -201,23 +200,23 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            n_open = sum(not one.transport.is_closing() for one in self.connections)
+            n_open = sum(not connection.transport.is_closing() for connection in self.connections)
             if n_open > max_connections and not self._close_idlest():
                 transport.close()
 
         def _close_idlest(self) -> bool:
             """Close the connection that was silent longest and has no request under way; False where all have one."""
             idle = [
-                one
-                for one in self.connections
-                if isinstance(one, LimitedProtocol)
-                and one is not self
-                and not one.transport.is_closing()
-                and (one.cycle is None or one.cycle.response_complete)
+                connection
+                for connection in self.connections
+                if isinstance(connection, LimitedProtocol)
+                and connection is not self
+                and not connection.transport.is_closing()
+                and (connection.cycle is None or connection.cycle.response_complete)
             ]
             if not idle:
                 return False
-            min(idle, key=lambda one: one._last_active).transport.abort()
+            min(idle, key=lambda connection: connection._last_active).transport.abort()
             return True
 
         def data_received(self, data: bytes) -> None:
@@ -230,7 +229,7 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
         def send_400_response(self, msg: str) -> None:
             """Answer what is no HTTP as every error is answered, and hang up."""
             sentence = f"The request cannot be read: {msg.rstrip('.').lower()}; check the client."
-            body = error_response(400, sentence).body
+            body = ServiceError(400, sentence).response().body
             head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
             self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head.encode("ascii") + bytes(body))
             self.transport.close()

@@ -29,6 +29,8 @@ LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
 """Characters of a key, of a box in words, and of a view in words: what is longer is refused unread."""
 
+ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
+
 _IN_NUMBERS = frozenset("0123456789.,+-eE")
 
 
@@ -74,18 +76,9 @@ class ViewRequest(Strict):
         return cls.model_validate({"key" if kind == "k" else "upload": name if box is None else before, "box": box})
 
 
-class SearchRequest(Strict):
-    """What to look for."""
+class SearchParameters(Strict):
+    """How to search, and among which photos."""
 
-    views: list[ViewRequest] = Field(default=[], max_length=64, description="Photos and boxes of one object.")
-    negatives: list[ViewRequest] = Field(
-        default=[], max_length=64, description="Photos and boxes of what looks like it and is not meant."
-    )
-    vectors: list[list[Finite]] | None = Field(
-        default=None,
-        max_length=4096,
-        description="Descriptors of the query's regions, made as the index's were.",
-    )
     method: Method = "regional"
     top: int = Field(default=DEFAULT_TOP, ge=1, le=MAX_TOP)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
@@ -104,6 +97,20 @@ class SearchRequest(Strict):
         """Whether some photos are left out by their folder or date."""
         return any((self.folder, self.since, self.until))
 
+
+class SearchRequest(SearchParameters):
+    """What to look for."""
+
+    views: list[ViewRequest] = Field(default=[], max_length=64, description="Photos and boxes of one object.")
+    negatives: list[ViewRequest] = Field(
+        default=[], max_length=64, description="Photos and boxes of what looks like it and is not meant."
+    )
+    vectors: list[list[Finite]] | None = Field(
+        default=None,
+        max_length=4096,
+        description="Descriptors of the query's regions, made as the index's were.",
+    )
+
     @model_validator(mode="after")
     def _something(self) -> Self:
         if not self.views and not self.vectors:
@@ -111,6 +118,15 @@ class SearchRequest(Strict):
         if self.mirrored and self.vectors:
             raise ValueError("descriptors cannot be mirrored; give views, or mirrored=false")
         return self
+
+
+class SearchAddress(SearchParameters):
+    """A search as it stands in an address, which may have other parameters besides."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: list[ShortView] = Field(default=[], max_length=64, description=SHORT_VIEW)
+    negatives: list[ShortView] = Field(default=[], max_length=64, description=SHORT_VIEW)
 
 
 class ExplainRequest(Strict):

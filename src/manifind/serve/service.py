@@ -10,50 +10,47 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import numpy as np
 
 from manifind.cache import LRUCache
-from manifind.checks import unit_vectors
 from manifind.errors import ManifindError
-from manifind.features import RegionExtractor
 from manifind.iiif import Canvas, read_canvases
 from manifind.index import (
     Index,
-    QueryRegions,
-    QueryView,
     Retrieval,
     SearchConfig,
     SearchResult,
-    extract_query_view,
     retrieve,
-    stored_query_view,
 )
 from manifind.index.search.confidence import null_similarity
 from manifind.index.search.pipeline import Pipeline, Retrieve, resume_steps, search_steps
-from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery, with_mirrored
+from manifind.index.search.query import Deadline, SearchQuery
 from manifind.index.search.repeats import repeats, verify_clusters
-from manifind.index.search.verification import default_depth
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.remote import read_only_error
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.manifold import batch_size
-from manifind.reports.repeats import repeats_data
-from manifind.serve.batcher import Batcher
-from manifind.serve.browsing import Browsing, Dates
+from manifind.reports.results import repeats_data
+from manifind.serve.builds import FolderWatch
 from manifind.serve.errors import ServiceError, too_busy
-from manifind.serve.folder_watch import FolderWatch
 from manifind.serve.live_index import LiveIndex
+from manifind.serve.photos import PhotoStore, Thumbnails
+from manifind.serve.queries import Extracting, Queries, discard
 from manifind.serve.resources import Resources
 from manifind.serve.responses import (
     BuildingResponse,
     ExplainResponse,
+    FolderResponse,
     FoldersResponse,
     GeometryResponse,
+    PhotoResponse,
     PhotosResponse,
     ProgressResponse,
     RepeatsResponse,
@@ -62,7 +59,7 @@ from manifind.serve.responses import (
     SearchStep,
 )
 from manifind.serve.schemas import MAX_TOP, ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
-from manifind.serve.worker_pool import Admission, SingleFlight
+from manifind.serve.workers import Admission, Batcher, SingleFlight
 
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")
@@ -78,19 +75,6 @@ CUT_SHORT_CACHED = 16
 """Searches that go on where a deadline had cut them short, if they are asked for again."""
 OVERTIME_SECONDS = 0.1
 """How far a search may pass its deadline: the step under way ends, and says which photos are left."""
-TRIES = 20
-"""Times that a query is extracted before it is given up, while the index changes its extractor."""
-
-VIEWS_BYTES = 64_000_000
-"""What the region descriptors of queries may take that are kept for a search with the same box."""
-
-
-Extracting = asyncio.Future[tuple[QueryFeatures, ...]]
-"""The local features of a query, which are being extracted."""
-
-
-class _ExtractorChangedError(Exception):
-    """The index has moved on to descriptors of another kind."""
 
 
 class Service:
@@ -106,21 +90,17 @@ class Service:
     def __init__(self, index: Index, resources: Resources) -> None:
         self.resources = resources
         self.settings, self.metrics = resources.settings, resources.metrics
-        self.photo_store, self.thumbnails = resources.photo_store, resources.thumbnails
-        self._extraction = resources.extraction
+        self.photo_store = PhotoStore(self.settings)
+        self.thumbnails = Thumbnails(self.photo_store, resources)
         self.live_index = LiveIndex(index, self.metrics)
         self.folder_watch = FolderWatch(self.live_index, self.settings)
-        self._dates = Dates(resources.files)
-        self._browse = Browsing(resources.browsing, self._dates, self._memoize)
+        self._queries = Queries(self.live_index, self.photo_store, self.thumbnails, resources)
         self._repeats: SingleFlight[RepeatsResponse] = SingleFlight()
-        self._admission = Admission(self.settings, self.metrics)
+        self._admission = Admission(self.settings.waiting, self.settings.time_limit, self.metrics)
         self.ready = False
-        self._views: LRUCache[QueryView] = LRUCache(VIEWS_BYTES)
         self._records: LRUCache[ImageRecord] = LRUCache(RECORDS_CACHED)
         self._cut_short = "", LRUCache[SearchResult](CUT_SHORT_CACHED)
         """A snapshot's stamp, and searches that their deadlines cut short: who asks once more gets what follows."""
-        self._checked: RegionExtractor | None = None
-        self._fingerprint = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._known: LRUCache[Any] = LRUCache(16)
         """What was computed of a snapshot, the last sixteen things."""
@@ -201,7 +181,7 @@ class Service:
     ) -> SearchResponse:
         dates: Sequence[str | None] = [None] * len(result)
         if request.sort == "date" or request.since or request.until:
-            dates = await self._dates.read(result.retrieval.snapshot, [hit.image for hit in result])
+            dates = await self._queries.dates.read(result.retrieval.snapshot, [hit.image for hit in result])
         return await self.resources.ranking.run(
             lambda: SearchResponse.of(request, result, self._record, dates, seconds)
         )
@@ -231,7 +211,7 @@ class Service:
     ) -> tuple[SearchResult, dict[str, float]]:
         """Return the last result of a search, and the seconds that its stages took; `on_step` gets those before."""
         if request.since or request.until:  # before the search takes a place that others wait for
-            await self._dates.read_all(self.snapshot)
+            await self._queries.dates.read_all(self.snapshot)
         start = time.perf_counter()
         with self._admission.acquire():
             seconds_allowed = min(request.deadline or self.settings.deadline_seconds, self.settings.time_limit)
@@ -242,14 +222,14 @@ class Service:
                 result = await self._resume(cut_short, Deadline.after(seconds_allowed), on_step)
                 seconds = {"verify": time.perf_counter() - start}
             else:
-                snapshot, query, local_features = await self._query(request)
+                snapshot, query, local_features = await self._queries.extract(request)
                 stamp = snapshot.stamp
                 try:
                     extracted = time.perf_counter()
                     deadline = Deadline.after(seconds_allowed)
                     result, retrieved = await self._run(snapshot, query, local_features, deadline, on_step)
                 finally:
-                    _discard(local_features)
+                    discard(local_features)
                 seconds = {"describe": extracted - start, "search": retrieved - extracted}
                 if query.verify:
                     seconds["verify"] = time.perf_counter() - retrieved
@@ -349,32 +329,29 @@ class Service:
         """Return why a photo was found."""
         self.photo_store.record(self.snapshot, request.key)  # before anything is extracted
         with self._admission.acquire():
-            snapshot, query, _ = await self._query(request.search())
+            snapshot, query, _ = await self._queries.extract(request.search())
             retrieval = await self._retrieve(Retrieve(snapshot, query.regions, None, query.method))
 
             def chain() -> ExplainResponse:
                 with self.metrics.stage("explain"):
                     self.live_index.check()
                     record = retrieval.snapshot.catalogue.photo_of(request.key)
-                    found = SearchResult.of(SearchQuery(query.regions, top=None), retrieval, config=self.config)
-                    hit = None if record is None else found.hit_of(record.number)
+                    result = SearchResult.of(SearchQuery(query.regions, top=None), retrieval, config=self.config)
+                    hit = None if record is None else result.hit_of(record.number)
                     if record is None or hit is None:
                         raise ServiceError(
                             404, "The photo is not in the shortlist that a search of so large a collection diffuses on."
                         )
                     return ExplainResponse.of_hit(retrieval, hit, record)
 
-            return await self._extraction.submit(1, chain)
+            return await self.resources.extraction.submit(1, chain)
 
     async def points(self, request: GeometryRequest) -> GeometryResponse:
         """Return the points that match in views of an object and in a photo."""
         snapshot = self.snapshot
         self.photo_store.record(snapshot, request.key)
         with self._admission.acquire():
-            points = await self.resources.local_features.matching_points(
-                snapshot, request.views, request.key, self.config, mirrored=request.mirrored
-            )
-        return GeometryResponse.of(points)
+            return GeometryResponse.of(await self._queries.matching_points(snapshot, request))
 
     async def repeats(self, top: int) -> RepeatsResponse:
         """Return the objects that occur in several photos; found once for each snapshot."""
@@ -387,111 +364,13 @@ class Service:
             until = time.monotonic() + REPEATS_DEADLINES * self.settings.deadline_seconds
             return self._memoize(snapshot, "repeats", lambda: _find_repeats(snapshot, until))
 
-        found = await self._repeats.run(snapshot.stamp, lambda: self.resources.repeats.submit(1, find))
-        return found.model_copy(update={"objects": found.objects[:top]})
+        response = await self._repeats.run(snapshot.stamp, lambda: self.resources.repeats.submit(1, find))
+        return response.model_copy(update={"objects": response.objects[:top]})
 
     @property
     def config(self) -> SearchConfig:
         """Every number that decides a search."""
         return self.live_index.index.config
-
-    async def _query(self, request: SearchRequest) -> tuple[AnySnapshot, SearchQuery, Extracting]:
-        """Extract a query in threads; once more where a new generation has another extractor.
-
-        The local features may be under way still. The caller waits for them before they are needed, or cancels them.
-        """
-        for _ in range(TRIES):
-            snapshot = self.snapshot
-            try:
-                return snapshot, *(await self._query_of(snapshot, request))
-            except _ExtractorChangedError:
-                await asyncio.sleep(0.05)
-        raise too_busy()
-
-    async def _query_of(self, snapshot: AnySnapshot, request: SearchRequest) -> tuple[SearchQuery, Extracting]:
-        self.live_index.check()
-        verify = default_depth(snapshot, request.method, request.verify, self.config.depth) if request.views else 0
-        local_features = asyncio.ensure_future(self._local_features(snapshot, request, verify))
-        try:
-            return await self._query_with(snapshot, request, verify, local_features), local_features
-        except BaseException:
-            _discard(local_features)
-            raise
-
-    async def _query_with(
-        self, snapshot: AnySnapshot, request: SearchRequest, verify: int, local_features: Extracting
-    ) -> SearchQuery:
-        given = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
-        views = await asyncio.gather(*(self._view(snapshot, view) for view in (*request.views, *request.negatives)))
-        mirrored = [await self._view(snapshot, view, mirrored=True) for view in request.views if request.mirrored]
-        positives, negatives = [*given, *views[: len(request.views)]], views[len(request.views) :]
-        if sum(len(view.vectors) for view in (*positives, *mirrored, *negatives)) > self.settings.most_regions:
-            raise ServiceError(422, f"The query has more than {self.settings.most_regions} regions; give fewer boxes.")
-        own, rejected = (
-            {key for view in some if (key := self._key_of(snapshot, view)) is not None}
-            for some in (request.views, request.negatives)
-        )
-        outside = await self._browse.excluded(request, snapshot)
-
-        def number_images(part: Snapshot) -> tuple[frozenset[int], frozenset[int]]:
-            own_images, rejected_images = (_images_of(part, keys) for keys in (own, rejected - own))
-            return own_images, rejected_images | outside
-
-        return SearchQuery(
-            QueryRegions.of(positives, negatives, mirrored=mirrored),
-            local_features.result,
-            method=request.method,
-            top=request.top,
-            verify=verify,
-            expand=request.expand,
-            number_images=number_images,
-            max_excluded=len(rejected) + len(outside),
-        )
-
-    async def _local_features(
-        self, snapshot: AnySnapshot, request: SearchRequest, verify: int
-    ) -> tuple[QueryFeatures, ...]:
-        if not verify:
-            return ()
-        views = await self.resources.local_features.of_views(snapshot, request.views, self.config)
-        return tuple(with_mirrored(views)) if request.mirrored else views
-
-    async def _view(self, snapshot: AnySnapshot, one: ViewRequest, *, mirrored: bool = False) -> QueryView:
-        """Return the region descriptors of a view, or of the mirrored one."""
-        if one.key is not None and one.box is None and not mirrored:
-            return stored_query_view(snapshot, self.photo_store.record(snapshot, one.key))
-        name = self.photo_store.content(snapshot, one)[0]
-        cached = snapshot.manifest.extractor.sha256, name, None if one.box is None else tuple(one.box), mirrored
-        known = self._views.get(cached)
-        if known is not None:
-            return known
-
-        photo = await self.thumbnails.photo(snapshot, one)
-
-        def extracted() -> QueryView:
-            with self.metrics.stage("describe"):
-                return extract_query_view(self._extractor(snapshot), photo.pixels, one.box, mirrored=mirrored)
-
-        made = await self._extraction.submit(1, extracted)
-        self._views.put(cached, made, made.vectors.nbytes + made.boxes.nbytes)
-        return made
-
-    def _extractor(self, snapshot: AnySnapshot) -> RegionExtractor:
-        """Return the extractor of queries for this state of the index."""
-        extractor = self.live_index.index.extractor
-        if self._checked is not extractor:
-            self._checked, self._fingerprint = extractor, extractor.fingerprint()["sha256"]
-        if self._fingerprint != snapshot.manifest.extractor.sha256:
-            raise _ExtractorChangedError
-        return extractor
-
-    def _key_of(self, snapshot: AnySnapshot, one: ViewRequest) -> str | None:
-        """Return the key of the photo that a view is of, if it is in the collection."""
-        if one.key is not None:
-            record = snapshot.catalogue.photo_of(one.key)
-        else:
-            record = snapshot.catalogue.of_content(self.photo_store.content(snapshot, one)[0])
-        return None if record is None else record.key
 
     def _record(self, snapshot: AnySnapshot, image: int) -> ImageRecord:
         """Return what the index has of a photo; those found often are at hand."""
@@ -506,37 +385,61 @@ class Service:
         start = time.perf_counter()
         answers: list[Retrieval | Exception] = [too_busy()] * len(requests)
         groups: dict[tuple[str, str, bool], list[int]] = {}
-        for i, one in enumerate(requests):
-            groups.setdefault((one.snapshot.stamp, one.method, one.top is None), []).append(i)
+        for i, request in enumerate(requests):
+            groups.setdefault((request.snapshot.stamp, request.method, request.top is None), []).append(i)
         for (_, method, whole), places in groups.items():
             group = [requests[i] for i in places]
-            top = None if whole else max(one.top or 0 for one in group)
-            found: Sequence[Retrieval | Exception]
+            top = None if whole else max(request.top or 0 for request in group)
+            retrievals: Sequence[Retrieval | Exception]
             try:
                 self.live_index.check()
-                queries = [one.query for one in group]
-                found = retrieve(group[0].snapshot, queries, top, method, config=self.config.retrieval)
+                queries = [request.query for request in group]
+                retrievals = retrieve(group[0].snapshot, queries, top, method, config=self.config.retrieval)
             except Exception as error:  # one group's fault is not another's
-                found = [error] * len(group)
-            for i, one_found in zip(places, found, strict=True):
+                retrievals = [error] * len(group)
+            for i, one_found in zip(places, retrievals, strict=True):
                 answers[i] = one_found
         # An expanded query is the second retrieval of a search that was counted.
-        self._admission.record(time.perf_counter() - start, sum(not one.query.n_expansion_regions for one in requests))
+        searches = sum(not request.query.n_expansion_regions for request in requests)
+        self._admission.record(time.perf_counter() - start, searches)
         return answers
 
     # -- browsing -----------------------------------------------------------------------------------------------------
 
     async def photos(self, folder: str, contains: str, start: int, count: int) -> PhotosResponse:
         """Return a page of the photos whose key lies below `folder` and has `contains` in it."""
-        return await self._browse.photos(self.snapshot, folder, contains, start, count)
+        snapshot = self.snapshot
+
+        def find() -> PhotosResponse:
+            keys = self._memoize(snapshot, "keys", lambda: [photo.key for photo in snapshot.catalogue.images])
+            numbers = self._memoize(snapshot, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
+            photos = [PhotoResponse.of(snapshot.catalogue[number]) for number in numbers[start : start + count]]
+            return PhotosResponse(total=len(numbers), start=start, generation=snapshot.number, photos=photos)
+
+        return await self.resources.browsing.submit(1, find)
 
     async def folders(self) -> FoldersResponse:
-        """Return the folders of the collection."""
-        return await self._browse.folders(self.snapshot)
+        """Return the folders of the collection, with how many photos each has."""
+        snapshot = self.snapshot
+        counts = await self.resources.browsing.submit(
+            1, lambda: self._memoize(snapshot, "folders", lambda: _count_by_folder(snapshot))
+        )
+        return FoldersResponse(folders=[FolderResponse(folder=name, photos=counts[name]) for name in sorted(counts)])
 
     async def info(self) -> dict[str, Any]:
         """Return counts, parameters and health; where things lie on this machine is not told."""
-        return {**await self._browse.info(self.snapshot, self.live_index.index.info), "name": self.name}
+        snapshot = self.snapshot
+        facts = dict(
+            await self.resources.browsing.submit(1, lambda: self._memoize(snapshot, "info", self.live_index.index.info))
+        )
+        for name in ("path", "photos_folder"):
+            facts.pop(name, None)
+        whitening = facts["whitening"]
+        return {
+            **facts,
+            "whitening": {**whitening, "from": PurePosixPath(whitening["from"]).name},
+            "name": self.name,
+        }
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -556,7 +459,7 @@ class Service:
         except ServiceError as problem:
             log.warning("the files of photos cannot be checked: %s", problem.sentence)
         try:
-            await self._extraction.run(warm)
+            await self.resources.extraction.run(warm)
         except (ManifindError, ServiceError) as error:
             log.warning("queries by photo will fail: %s", error)
         self.ready = True
@@ -574,41 +477,33 @@ class Service:
 
     def _memoize(self, snapshot: AnySnapshot, what: Hashable, find: Callable[[], T]) -> T:
         """Return what `find` returns for a snapshot, computed once."""
-        found: T | None = self._known.get((snapshot.stamp, what))
-        if found is None:
-            found = find()
-            self._known.put((snapshot.stamp, what), found, 1)
-        return found
-
-
-def _discard(task: "asyncio.Future[Any]") -> None:
-    """Cancel a task whose result nobody waits for."""
-    task.cancel()
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        value: T | None = self._known.get((snapshot.stamp, what))
+        if value is None:
+            value = find()
+            self._known.put((snapshot.stamp, what), value, 1)
+        return value
 
 
 def _find_repeats(snapshot: Snapshot, until: float) -> RepeatsResponse:
-    found = repeats(snapshot, top=None, verify=False)
+    clusters = repeats(snapshot, top=None, verify=False)
     if snapshot.local is not None:
-        first, rest = found.objects[:MAX_VERIFIED_REPEATS], found.objects[MAX_VERIFIED_REPEATS:]
-        found = replace(found, objects=(*verify_clusters(snapshot, first, lambda *_: None, until=until), *rest))
-    return RepeatsResponse(**repeats_data(found), generation=snapshot.number)
+        first, rest = clusters.objects[:MAX_VERIFIED_REPEATS], clusters.objects[MAX_VERIFIED_REPEATS:]
+        clusters = replace(clusters, objects=(*verify_clusters(snapshot, first, lambda *_: None, until=until), *rest))
+    return RepeatsResponse(**repeats_data(clusters), generation=snapshot.number)
 
 
-def _given_view(snapshot: AnySnapshot, vectors: list[list[float]]) -> QueryView:
-    """Return descriptors that the client made itself as a view without places."""
-    if not vectors or len({len(row) for row in vectors}) != 1:
-        raise ServiceError(
-            422, "vectors: the rows differ in length; give one row of the index's dimension for each region."
-        )
-    rows = np.asarray(vectors, np.float64)
-    rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0), np.finfo(np.float64).tiny)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    checked = unit_vectors(rows, "vectors", dimension=snapshot.dimension)
-    return QueryView(checked, np.zeros((len(checked), 4), np.float32))
+def _matching(keys: Sequence[str], folder: str, contains: str) -> list[int]:
+    below = f"{folder.rstrip('/')}/" if folder else ""
+    return [
+        number
+        for number, key in enumerate(keys)
+        if key.startswith(below) and (not contains or contains in key.casefold())
+    ]
 
 
-def _images_of(snapshot: Snapshot, keys: Collection[str]) -> frozenset[int]:
-    """Return the numbers of photos in the snapshot that was searched; a shortlist may lack some."""
-    records = (snapshot.catalogue.of_key(key) for key in keys)
-    return frozenset(record.number for record in records if record is not None)
+def _count_by_folder(snapshot: AnySnapshot) -> Counter[str]:
+    """Return how many photos lie in each folder and below."""
+    counts: Counter[str] = Counter()
+    for photo in snapshot.catalogue.images:
+        counts.update(str(above) for above in PurePosixPath(photo.key).parents if str(above) != ".")
+    return counts

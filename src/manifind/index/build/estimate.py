@@ -87,7 +87,7 @@ def check_resources(
 
 
 def reading_limits(memory: int | None) -> dict[str, int]:
-    """Return what `read_ahead` may take of the memory that a build has: all that is left while nothing else is held."""
+    """Return the memory that `extract_ahead` may take: all of a build's that is left while nothing else is held."""
     if memory is None:
         return {}
     share = max(memory - COSTS.base_bytes, MIN_SCRATCH_BYTES)

@@ -3,13 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Query, Request
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
-from manifind.index.search.filters import DATE
 from manifind.reports.results import as_csv
 from manifind.serve.errors import ServiceError, first_sentence, service_error
 from manifind.serve.responses import (
@@ -22,18 +21,13 @@ from manifind.serve.responses import (
 )
 from manifind.serve.routes import BoxText, attachment, body_of_kind, checked_view, parse_box, while_connected
 from manifind.serve.schemas import (
-    DEADLINE,
     DEFAULT_TOP,
-    EXPAND,
-    LONGEST_KEY,
-    LONGEST_SHORT,
     MAX_TOP,
-    MIRRORED,
-    SHORT_VIEW,
     VERIFY,
     ExplainRequest,
     GeometryRequest,
     Method,
+    SearchAddress,
     SearchRequest,
     ViewRequest,
 )
@@ -51,35 +45,16 @@ PHOTO_BODY = {
 
 NDJSON = "application/x-ndjson"
 Top = Annotated[int, Query(ge=1, le=MAX_TOP)]
-Expand = Annotated[bool, Query(description=EXPAND)]
-Mirrored = Annotated[bool, Query(description=MIRRORED)]
 Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
-Deadline = Annotated[float | None, Query(gt=0, allow_inf_nan=False, description=DEADLINE)]
-ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
 
 
 def add(app: FastAPI, service: Service) -> None:
     """Add searches, explanations and uploads."""
 
-    async def parsed(
-        q: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006 (copied)
-        negatives: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
-        method: Method = "regional",
-        top: Top = DEFAULT_TOP,
-        verify: Verify = None,
-        expand: Expand = True,
-        mirrored: Mirrored = False,
-        deadline: Deadline = None,
-        folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
-        since: Annotated[str | None, Query(pattern=DATE.pattern)] = None,
-        until: Annotated[str | None, Query(pattern=DATE.pattern)] = None,
-        sort: Literal["score", "date"] = "score",
-    ) -> SearchRequest:
-        views, against = short_views("q", q), short_views("negatives", negatives)
-        options: dict[str, Any] = {"top": top, "verify": verify, "expand": expand, "deadline": deadline, "sort": sort}
-        options["mirrored"] = mirrored
-        filters: dict[str, Any] = {"folder": folder, "since": since, "until": until}
-        return SearchRequest(views=views, negatives=against, method=method, **options, **filters)
+    async def parsed(address: Annotated[SearchAddress, Query()]) -> SearchRequest:
+        views, negatives = short_views("q", address.q), short_views("negatives", address.negatives)
+        parameters = address.model_dump(exclude={"q", "negatives"})
+        return SearchRequest(views=views, negatives=negatives, **parameters)
 
     Parsed = Annotated[SearchRequest, Depends(parsed)]
 
@@ -139,8 +114,8 @@ def add(app: FastAPI, service: Service) -> None:
     @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=body_of_kind("application/zip"))
     async def search_as_archive(http: Request, request: Parsed) -> Response:
         """Return the photos that a search finds, as an archive."""
-        found = await run(http, request)
-        keys, table = [one.key for one in found.results], _table(found, mirrored=request.mirrored)
+        response = await run(http, request)
+        keys, table = [result.key for result in response.results], _table(response, mirrored=request.mirrored)
         pieces = service.resources.archive(service.photo_store.archive(service.snapshot, keys, table))
         return StreamingResponse(pieces, media_type="application/zip", headers=attachment(f"{_name_of(request)}.zip"))
 
@@ -173,8 +148,8 @@ def _name_of(request: SearchRequest) -> str:
     return "found" if key is None else f"found with {PurePosixPath(key).stem}"
 
 
-def _table(found: SearchResponse, *, mirrored: bool) -> str:
-    return as_csv([one.model_dump() for one in found.results], mirrored=mirrored)
+def _table(response: SearchResponse, *, mirrored: bool) -> str:
+    return as_csv([result.model_dump() for result in response.results], mirrored=mirrored)
 
 
 def short_views(name: str, texts: list[str]) -> list[ViewRequest]:

@@ -1,7 +1,8 @@
-"""Admission control: worker pools and searches admit no more than they can finish in time.
+"""Work of many clients at once: worker pools, batches, admission, and their measurements.
 
-What is admitted is answered, unless the client leaves: then work that has not begun is not done. Other requests get
-503 at once. The pace is measured as the work goes on.
+Worker pools and searches admit no more than they can finish in time. What is admitted is answered, unless the client
+leaves: then work that has not begun is not done. Other requests get 503 at once. The pace is measured as the work goes
+on.
 
 A disk or a network may hold a thread up for good. Such a thread is stuck; a pool replaces a few of them, then refuses
 work at once until one comes back.
@@ -10,26 +11,72 @@ work at once until one comes back.
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
 from manifind.serve.errors import ServiceError, too_busy
-from manifind.serve.metrics import Metrics
-from manifind.serve.settings import Settings
 
 T = TypeVar("T")
 Given = TypeVar("Given")
-
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+STAGES = ("read", "describe", "wait", "solve", "picture", "explain", "extract", "verify", "points")
 PACE_WEIGHT = 0.2
 """The weight of the latest piece of work in the measured pace."""
 MAX_REPLACED = 4
 """Stuck threads that a pool replaces."""
 STOP_SECONDS = 5.0
 """Seconds that `WorkerPool.stop` waits for threads; stuck ones end with the process."""
+WELL_WITHIN = 0.7
+"""The part of the time limit that what is let in may take to be answered."""
+REMEMBERED = 0.5
+"""How much earlier searches say about the pace, beside those that were solved last."""
+FEWEST_WAITING = 4
+"""Searches that are let in however slow the machine is."""
+
+
+class Metrics:
+    """The measurements of one service, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self._stages = histogram("manifind_stage_seconds", "Time a stage takes.", ["stage"], buckets=SECONDS)
+        for name in STAGES:
+            self._stages.labels(name)
+        self.requests = histogram("manifind_request_seconds", "Time to answer.", ["route", "status"], buckets=SECONDS)
+        self.batch = histogram("manifind_batch_queries", "Queries solved together.", buckets=(1, 2, 4, 8, 16, 32, 64))
+        self.queue = gauge("manifind_queue_queries", "Queries that wait for the solver.")
+        self.busy = gauge("manifind_searches_under_way", "Searches being answered.")
+        self.refused = counter("manifind_refused_total", "Searches answered 503.")
+        self.shed = counter("manifind_shed_total", "Work answered 503 at a stage's door.", ["stage"])
+        self.given_up = counter("manifind_given_up_total", "Searches whose client left or time ran out.", ["why"])
+        self.unverified = counter("manifind_unverified_total", "Answers that geometry had no time for.")
+        self.generation = gauge("manifind_generation", "The index's generation that is served.", ["collection"])
+        self.event_loop = Info("manifind_event_loop", "What the service runs on.", registry=self.registry)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._stages.labels(name).observe(time.perf_counter() - start)
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus's format."""
+        return generate_latest(self.registry)
 
 
 class WorkerPool:
@@ -243,21 +290,11 @@ class SingleFlight(Generic[T]):
             task.exception()  # those who waited were told
 
 
-WELL_WITHIN = 0.7
-"""The part of the time limit that what is let in may take to be answered."""
-
-REMEMBERED = 0.5
-"""How much earlier searches say about the pace, beside those that were solved last."""
-
-FEWEST_WAITING = 4
-"""Searches that are let in however slow the machine is."""
-
-
 class Admission:
     """The places for searches, as many as the solver's pace allows."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, waiting: int, time_limit: float, metrics: Metrics) -> None:
+        self._waiting, self._time_limit, self._metrics = waiting, time_limit, metrics
         self._under_way = 0
         self._pace = 0.0
         """Seconds that the solver takes for a search of late, in the company that it has."""
@@ -267,8 +304,8 @@ class Admission:
     @contextmanager
     def acquire(self) -> Iterator[None]:
         """Hold one of the places; 503 where none is free."""
-        in_time = int(WELL_WITHIN * self._settings.time_limit / max(self._pace, 1e-6))
-        if self._under_way >= min(self._settings.waiting, max(FEWEST_WAITING, in_time)):
+        in_time = int(WELL_WITHIN * self._time_limit / max(self._pace, 1e-6))
+        if self._under_way >= min(self._waiting, max(FEWEST_WAITING, in_time)):
             self._metrics.refused.inc()
             raise too_busy()
         self._count(1)
@@ -292,3 +329,97 @@ class Admission:
     def _count(self, more: int) -> None:
         self._under_way += more
         self._metrics.busy.set(self._under_way)
+
+
+class Batcher(Generic[Job, Answer]):
+    """Gathers jobs and answers them together, in one thread of its own.
+
+    Parameters
+    ----------
+    solve : callable
+        Takes jobs and returns an answer or an exception for each; runs in the thread.
+    gather_seconds : float
+        How long a job waits for company while the thread is idle.
+    largest : int
+        Jobs that are solved at once, at most.
+    metrics : Metrics
+    """
+
+    def __init__(
+        self,
+        solve: Callable[[Sequence[Job]], Sequence[Answer | Exception]],
+        *,
+        gather_seconds: float,
+        largest: int,
+        metrics: Metrics,
+    ) -> None:
+        self._solve = solve
+        self._gather = gather_seconds
+        self._largest = largest
+        self._metrics = metrics
+        self._waiting: deque[tuple[Job, asyncio.Future[Answer]]] = deque()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="solve")
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._loop = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Answer no more; jobs that wait are cancelled."""
+        if self._loop is not None:
+            self._loop.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._loop
+        for _, future in self._waiting:
+            future.cancel()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    async def answer(self, job: Job) -> Answer:
+        """Wait for the answer to a job; cancelling the wait takes the job back."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, future))
+        self._metrics.queue.set(len(self._waiting))
+        self._arrived.set()
+        return await future
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            if len(self._waiting) < self._largest:
+                await asyncio.sleep(self._gather)
+            batch = self._next()
+            if not self._waiting:
+                self._arrived.clear()
+            if batch:
+                await self._answer(batch)
+
+    def _next(self) -> list[tuple[Job, "asyncio.Future[Answer]"]]:
+        batch: list[tuple[Job, asyncio.Future[Answer]]] = []
+        while self._waiting and len(batch) < self._largest:
+            job, future = self._waiting.popleft()
+            if not future.done():
+                batch.append((job, future))
+        self._metrics.queue.set(len(self._waiting))
+        return batch
+
+    async def _answer(self, batch: list[tuple[Job, "asyncio.Future[Answer]"]]) -> None:
+        self._metrics.batch.observe(len(batch))
+        loop = asyncio.get_running_loop()
+        try:
+            with self._metrics.stage("solve"):
+                answers = await loop.run_in_executor(self._thread, self._solve, [job for job, _ in batch])
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except Exception as error:  # whoever waits must hear of it; the next batch has its own chance
+            answers = [error] * len(batch)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

@@ -1,38 +1,179 @@
-"""New photos while the service runs: the folder is compared with its index, which is brought up to date on demand.
+"""Builds of an index while the service runs: the first, searched as far as it is, and updates of its folder.
 
-The folder is compared at the start and whenever the system reports a change in it (`watchfiles`), or every so often
-where it cannot. Nothing of this runs on a service that may not write into the index's folder.
+The first build runs in a thread; partial indexes of the photos so far are searched meanwhile. Later the folder is
+compared with the index at the start and whenever the system reports a change in it (`watchfiles`), or every so often
+where it cannot. Nothing of this runs on a service that may not write into the folder of the index.
 """
 
 import asyncio
+import glob
 import logging
 import os
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from manifind.errors import ManifindError
-from manifind.index import Index, PendingChanges, Snapshot
-from manifind.index.storage.layout import SUFFIX
-from manifind.serve.build_progress import StageClock
+from manifind.index import Index, PartialIndex, PendingChanges, Snapshot
+from manifind.index.storage.layout import SUFFIX, index_of, is_index
+from manifind.io.files import printable
 from manifind.serve.errors import ServiceError
 from manifind.serve.live_index import LiveIndex
-from manifind.serve.responses import BuildingResponse, PendingResponse
-from manifind.serve.settings import Settings
+from manifind.serve.resources import Settings
+from manifind.serve.responses import BuildingProgress, BuildingResponse, PendingResponse
+from manifind.storage import disk
 
 log = logging.getLogger("manifind.serve")
-
+MIN_PARTIAL_PHOTOS = 12
+"""Photos of a partial index, at least."""
+PARTIAL_GROWTH = 2
+"""How many times more photos a partial index has than the one before, so that all of them take about as long as the
+last."""
+PARTIAL_SUFFIX = ".so-far"
 COMPARE_WAIT_FACTOR = 20.0
 """The wait before the next comparison, as a multiple of the time that one takes: a large folder is not read all day."""
 CALM_MILLISECONDS = 1000
 """How long a folder must be quiet after a change: photos that are being copied come one after the other."""
 MAX_WAIT_MILLISECONDS = 20_000
 """How long changes may go on before they are looked at all the same."""
-
 MAX_WATCHED_FOLDERS = 20_000
 """Folders for which the system is asked to report changes: asking takes time in which nothing else is answered."""
+
+
+class StageClock:
+    """The progress of a build; `report` may be called in another thread.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the photos.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stage, self._done, self._total = "files", 0, 0
+        self._began = time.monotonic()
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Note that so much of a stage is done."""
+        if stage != self._stage:
+            self._began = time.monotonic()
+        self._stage, self._done, self._total = stage, done, total
+
+    @property
+    def progress(self) -> BuildingProgress:
+        """The progress of the build, and how long its present stage will take."""
+        passed = time.monotonic() - self._began
+        left = None if self._done < 2 else round(passed / self._done * (self._total - self._done), 1)
+        return BuildingProgress(
+            folder=printable(self._folder), stage=self._stage, done=self._done, total=self._total, seconds_left=left
+        )
+
+
+class IndexBuild:
+    """An index that is being built, and partial indexes of the photos so far, to be searched meanwhile.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the photos.
+    device : str
+        What builds and searches the index.
+    options : dict
+        More for `Index.create`.
+    on_partial : callable
+        Called with each partial index, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        device: str,
+        options: dict[str, Any],
+        on_partial: Callable[[Index], None],
+    ) -> None:
+        self.folder, self.target = folder.resolve(), index_of(folder)
+        self._device, self._options, self._on_partial = device, options, on_partial
+        self._stop = threading.Event()
+        self._clock = StageClock(self.folder)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="partial-index")
+        self._is_free = True
+        """Whether a partial index may be begun: not while one is built, nor after one that could not be."""
+        self._least = MIN_PARTIAL_PHOTOS
+        """How many photos the next partial index has, at least."""
+        self._count = 0
+        self._previous: Path | None = None
+        """Where the partial index lies that is searched by now."""
+
+    def run(self) -> Index:
+        """Build the index, or open it where it is there."""
+        if is_index(self.target):
+            return Index.open(self.target, device=self._device)
+        with tempfile.TemporaryDirectory(
+            suffix=PARTIAL_SUFFIX,
+            prefix=f".{self.target.name}.",
+            dir=self.target.parent,
+            ignore_cleanup_errors=True,
+        ) as folder:
+            self._partials = Path(folder)
+            try:
+                return Index.create(
+                    self.target,
+                    self.folder,
+                    device=self._device,
+                    progress=self._progress,
+                    on_partial=self._index_partial,
+                    **self._options,
+                )
+            finally:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def stop(self) -> None:
+        """End after the photo at hand."""
+        self._stop.set()
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        if self._stop.is_set():
+            raise BuildStoppedError
+        self._clock.report(stage, done, total)
+
+    @property
+    def progress(self) -> BuildingProgress:
+        """The progress of the build, and how long its present stage will take."""
+        return self._clock.progress
+
+    def _index_partial(self, partial: PartialIndex) -> None:
+        if len(partial) >= self._least and self._is_free:
+            if not self._count:
+                self._remove_leftovers()
+            self._is_free, self._least = False, PARTIAL_GROWTH * len(partial)
+            self._pool.submit(self._write, partial)
+
+    def _remove_leftovers(self) -> None:
+        """Remove the partial indexes of a program that was killed: nobody else builds this index now."""
+        for left in self.target.parent.glob(f".{glob.escape(self.target.name)}.*{PARTIAL_SUFFIX}"):
+            if left != self._partials:
+                disk.remove_folder(left)
+
+    def _write(self, partial: PartialIndex) -> None:
+        self._count += 1
+        try:
+            path = self._partials / str(self._count) / self.target.name
+            partial.write(path)
+            self._on_partial(Index.open(path, extractor=self._options.get("extractor"), device=self._device))
+            if self._previous is not None:  # searches under way have it open
+                disk.remove_folder(self._previous)
+            self._previous = path
+        except Exception as error:  # the index itself is built all the same
+            if not self._stop.is_set():
+                log.warning("the photos extracted so far cannot be searched: %s", error)
+            return
+        self._is_free = True
 
 
 class BuildStoppedError(Exception):
