@@ -20,17 +20,17 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
 from PIL import Image
 
 from manifind.errors import InvalidInputError, ManifindError
-from manifind.index import Chain, Grade, Link, Match, Outline, Place, RegionShare, Source
+from manifind.iiif.fetch import retry_after
+from manifind.index import Chain, Grade, Link, Match, Outline, Place, RegionShare, SearchOptions, Source
+from manifind.index.index import Example
 from manifind.io import upright_pixels
 from manifind.types import Box
 
@@ -41,8 +41,6 @@ MAX_ERROR_BYTES = 2**16
 MAX_FILE_BYTES = 2**30
 """The longest responses that are read: to JSON, errors, and files of photos."""
 CHUNK_BYTES = 2**18
-
-Example = tuple[Source, Sequence[float] | None]
 
 
 class ServiceUnavailableError(ManifindError):
@@ -89,25 +87,25 @@ class RemoteSearchResult(Sequence[RemoteHit]):
         self.generation: int = payload["generation"]
         """The number of the snapshot that was searched."""
         self._query = query
-        self._hits = tuple(self._hit(one) for one in payload["results"])
+        self._hits = tuple(self._hit(hit) for hit in payload["results"])
 
-    def _hit(self, one: Mapping[str, Any]) -> RemoteHit:
+    def _hit(self, hit: Mapping[str, Any]) -> RemoteHit:
         return RemoteHit(
-            rank=one["rank"],
-            key=one["key"],
-            score=one["score"],
-            box=None if one["box"] is None else _corners(one["box"]),
-            regions=tuple(RegionShare(_corners(region["box"]), region["share"]) for region in one["regions"]),
-            duplicates=tuple(one["duplicates"]),
-            is_match=one["is_match"],
-            verified=one["verified"],
-            grade=None if one["grade"] is None else Grade(one["grade"]),
-            outline=None if one["outline"] is None else _outline(one["outline"]),
-            part=None if one["part"] is None else _outline(one["part"]),
-            inliers=one["inliers"],
-            other_outlines=tuple(map(_outline, one["other_outlines"])),
-            expanded=one["expanded"],
-            mirrored=one.get("mirrored"),
+            rank=hit["rank"],
+            key=hit["key"],
+            score=hit["score"],
+            box=None if hit["box"] is None else _corners(hit["box"]),
+            regions=tuple(RegionShare(_corners(region["box"]), region["share"]) for region in hit["regions"]),
+            duplicates=tuple(hit["duplicates"]),
+            is_match=hit["is_match"],
+            verified=hit["verified"],
+            grade=None if hit["grade"] is None else Grade(hit["grade"]),
+            outline=None if hit["outline"] is None else _outline(hit["outline"]),
+            part=None if hit["part"] is None else _outline(hit["part"]),
+            inliers=hit["inliers"],
+            other_outlines=tuple(map(_outline, hit["other_outlines"])),
+            expanded=hit["expanded"],
+            mirrored=hit.get("mirrored"),
             query=self._query,
         )
 
@@ -158,52 +156,20 @@ class Client:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def search(
-        self,
-        image: Source,
-        box: Sequence[float] | None = None,
-        *,
-        positives: Sequence[Example] = (),
-        negatives: Sequence[Example] = (),
-        top: int = 20,
-        method: str = "regional",
-        verify: int | None = None,
-        expand: bool = True,
-        mirrored: bool = False,
-        deadline: float | None = None,
-        folder: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
+        self, image: Source, box: Sequence[float] | None = None, **options: Unpack[SearchOptions]
     ) -> RemoteSearchResult:
         """Find the photos that contain what is in the box: see `Index.search`."""
-        query = self._query(image, box, positives, negatives, mirrored=mirrored)
-        options = {"top": top, "method": method, "verify": verify, "expand": expand}
-        filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
-        payload = self._post_json("/api/search", {**query, **options, **filters})
+        query, request = self._request_of(image, box, options)
+        payload = self._post_json("/api/search", request)
         with _expected_fields():
             return RemoteSearchResult(payload, query)
 
     def search_steps(
-        self,
-        image: Source,
-        box: Sequence[float] | None = None,
-        *,
-        positives: Sequence[Example] = (),
-        negatives: Sequence[Example] = (),
-        top: int = 20,
-        method: str = "regional",
-        verify: int | None = None,
-        expand: bool = True,
-        mirrored: bool = False,
-        deadline: float | None = None,
-        folder: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
+        self, image: Source, box: Sequence[float] | None = None, **options: Unpack[SearchOptions]
     ) -> Iterator[RemoteSearchResult]:
         """Yield the results of a search as they come, each surer than the one before: see `Index.search_steps`."""
-        query = self._query(image, box, positives, negatives, mirrored=mirrored)
-        options = {"top": top, "method": method, "verify": verify, "expand": expand}
-        filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
-        body = json.dumps({**query, **options, **filters}).encode()
+        query, request = self._request_of(image, box, options)
+        body = json.dumps(request).encode()
         with self._open("/api/search/stream", body, "application/json") as (response, deadline):
             for line in _lines(response, deadline):
                 step = _parse_json(line)
@@ -220,7 +186,7 @@ class Client:
             raise InvalidInputError("the hit is an index's own; explain it with Index.explain.", code="hit-of-index")
         payload = self._post_json("/api/explain", {**hit.query, "key": hit.key})
         with _expected_fields():
-            return Chain(str(payload["key"]), tuple(_link(one) for one in payload["links"]))
+            return Chain(str(payload["key"]), tuple(_link(link) for link in payload["links"]))
 
     def repeats(self, *, top: int = 30) -> dict[str, Any]:
         """Return what occurs in several photos, as JSON has it: see `Index.repeats`."""
@@ -237,20 +203,19 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
 
-    def _query(
-        self,
-        image: Source,
-        box: Sequence[float] | None,
-        positives: Sequence[Example],
-        negatives: Sequence[Example],
-        *,
-        mirrored: bool,
-    ) -> dict[str, Any]:
-        return {
-            "views": [self._view(*one) for one in [(image, box), *positives]],
-            "negatives": [self._view(*one) for one in negatives],
-            **({"mirrored": True} if mirrored else {}),
+    def _request_of(
+        self, image: Source, box: Sequence[float] | None, options: SearchOptions
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the query of a search, which explaining its results takes, and all of the request."""
+        examples: dict[str, Sequence[Example]] = {
+            "views": [(image, box), *options.get("positives", ())],
+            "negatives": options.get("negatives", ()),
         }
+        query: dict[str, Any] = {name: [self._view(*example) for example in given] for name, given in examples.items()}
+        if options.get("mirrored"):
+            query["mirrored"] = True
+        others = {name: value for name, value in options.items() if name not in ("positives", "negatives", "mirrored")}
+        return query, {**query, **others}
 
     def _view(self, image: Source, box: Sequence[float] | None) -> dict[str, Any]:
         part = None if box is None else [float(corner) for corner in box]
@@ -300,7 +265,7 @@ class Client:
                 if busy.code != 503:
                     raise
                 with busy:
-                    time.sleep(min(LONGEST_WAIT, _retry_seconds(busy.headers.get("Retry-After"))))
+                    time.sleep(min(LONGEST_WAIT, retry_after(busy.headers.get("Retry-After"), default=1.0)))
                 response = self._opener.open(request, timeout=self._timeout)
             with response:
                 yield response, deadline
@@ -388,20 +353,6 @@ def _expected_fields() -> Iterator[None]:
         ) from error
 
 
-def _retry_seconds(header: str | None) -> float:
-    """Return how long to wait before trying again, by a number of seconds or a date."""
-    text = (header or "1").strip()
-    if text.isascii() and text.isdecimal():
-        return float(text[:9])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return 1.0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-
-
 def _error_of(response: urllib.error.HTTPError, deadline: float) -> ManifindError:
     if 300 <= response.code < 400:
         return UnexpectedResponseError(
@@ -416,9 +367,9 @@ def _error_of(response: urllib.error.HTTPError, deadline: float) -> ManifindErro
     return kind(sentence, code=code)
 
 
-def _link(one: Mapping[str, Any]) -> Link:
-    source, target = (Place(end["key"], _corners(end["box"]), end["view"]) for end in (one["source"], one["target"]))
-    return Link(source, target, one["similarity"], one["flow"], one["verified"], one["inliers"])
+def _link(link: Mapping[str, Any]) -> Link:
+    source, target = (Place(end["key"], _corners(end["box"]), end["view"]) for end in (link["source"], link["target"]))
+    return Link(source, target, link["similarity"], link["flow"], link["verified"], link["inliers"])
 
 
 def _corners(given: Sequence[float]) -> Box:

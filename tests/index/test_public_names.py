@@ -6,6 +6,7 @@ import inspect
 import json
 import pkgutil
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from manifind import Client, Hit, Index, Manifold, SearchResult
 from manifind.cli import COMMANDS
 from manifind.client import RemoteHit, RemoteSearchResult
 from manifind.errors import ManifindError
-from manifind.index import Stage
+from manifind.index import SearchOptions, Stage
 from manifind.index.config import PRESETS
 from manifind.kernels.cuda import gpu_here
 from manifind.serve.schemas import SearchRequest
@@ -98,8 +99,20 @@ def test_a_manifold_searches_adds_removes_saves_and_loads(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("search", [Index.search, Index.search_steps, Client.search, Client.search_steps])
 def test_every_search_takes_these_arguments(search: Any) -> None:
-    assert [*inspect.signature(search).parameters][:2] == ["self", "image"]
-    assert SEARCH.items() <= defaults(search).items()
+    assert [*inspect.signature(search).parameters][:3] == ["self", "image", "box"]
+    taken = set(typing.get_type_hints(SearchOptions))
+    if search is Index.search_steps:
+        assert SEARCH.items() <= defaults(search).items()
+        assert taken == set(defaults(search)) - {"box", "keys"}
+    else:
+        assert inspect.signature(search).parameters["options"].annotation == typing.Unpack[SearchOptions]
+
+
+def test_an_option_that_is_none_is_refused(index: Index, photos: Path) -> None:
+    calls: list[Any] = [lambda: index.search(photos / "first-0.png", tops=5), lambda: index.sync(memroy=5)]  # type: ignore[call-arg]
+    for call in calls:
+        with pytest.raises(TypeError):
+            call()
 
 
 def test_a_request_to_the_service_has_the_same_words() -> None:

@@ -12,15 +12,17 @@ import ssl
 import threading
 import time
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from manifind.errors import InvalidInputError, ManifindError
 from manifind.version import VERSION
 
 AGAIN = frozenset((429, 500, 502, 503, 504))
 """Statuses after which a request is tried again."""
+PRINTABLE = "".join(map(chr, range(ord("!"), ord("~") + 1)))
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
@@ -124,7 +126,7 @@ class Fetcher:
             why = f"the server answered {status}"
             if status not in AGAIN:
                 break
-            wait = max(wait, _retry_after(headers.get("Retry-After")))
+            wait = max(wait, retry_after(headers.get("Retry-After")))
         raise FetchError(f"{address[:200]} cannot be read: {why}; try again later.")
 
     def _follow(self, address: str, limit: int, accept: str) -> tuple[int, Any, bytes]:
@@ -173,14 +175,14 @@ class Fetcher:
 
     def _resolve(self, host: str, port: int) -> tuple[str, int]:
         """Return the address to connect to: what was checked is what is asked."""
-        found = [str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-        for address in found:
+        addresses = [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        for address in addresses:
             if not self._allow_private and not ipaddress.ip_address(address.partition("%")[0]).is_global:
                 raise FetchError(
                     f"{host} is on this machine or a private network; add --allow-private to let it be asked.",
                     code="private",
                 )
-        return found[0], port
+        return addresses[0], port
 
 
 def _over_limit() -> InvalidInputError:
@@ -191,16 +193,16 @@ def _over_limit() -> InvalidInputError:
 
 def _quoted(path: str) -> str:
     """Return a path whose characters can stand in a request."""
-    return "".join(one if "!" <= one <= "~" else "".join(f"%{byte:02X}" for byte in one.encode()) for one in path)
+    return quote(path, safe=PRINTABLE)
 
 
-def _retry_after(text: str | None) -> float:
-    """Return the seconds that a server asks to wait; 0 where it does not say."""
-    if not text:
-        return 0.0
-    if text.strip().isdecimal():
-        return float(text.strip()[:6])
+def retry_after(text: str | None, default: float = 0.0) -> float:
+    """Return the seconds that the header Retry-After asks to wait, by a number or a date."""
+    text = (text or "").strip()
+    if text.isascii() and text.isdecimal():
+        return float(text[:6])
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return 0.0
+        date = parsedate_to_datetime(text)
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return default

@@ -133,10 +133,10 @@ def read_canvases(folder: Path) -> dict[str, Canvas]:
     if not file.exists():
         return {}
     canvases = {}
-    for key, one in _read(file)["photos"].items():
-        place = one["place"]
+    for key, entry in _read(file)["photos"].items():
+        place = entry["place"]
         canvases[key] = Canvas(
-            one["canvas"], one["manifest"], one["label"], one["image"], (place[0], place[1], place[2], place[3])
+            entry["canvas"], entry["manifest"], entry["label"], entry["image"], (place[0], place[1], place[2], place[3])
         )
     return canvases
 
@@ -161,7 +161,7 @@ def _manifests(
         if is_manifest(document):
             yield document
         elif is_collection(document):
-            new = [one for one in members_of(document) if one not in seen]
+            new = [member for member in members_of(document) if member not in seen]
             if len(seen) + len(new) > limit:
                 raise InvalidInputError(f"{address[:200]} lists more than {limit:,} manifests; give a smaller one.")
             seen.update(new)
@@ -203,10 +203,7 @@ def _take(
             str(error) if isinstance(error, FetchError) else f"{canvas.image[:200]} has no info.json that can be read."
         )
     disk.make_folder(file.parent)
-    draft = file.with_name(f".{file.name}.part")
-    disk.remove(draft)
-    disk.write(draft, [body])
-    disk.replace(draft, file)
+    _replace(file, body)
     return {**data, "bytes": len(body)}
 
 
@@ -226,11 +223,11 @@ def image_address(info: Any, service: str, side: int) -> str:
     wanted = max(1, round(width * scale))
     if "level0" in profile and "sizeByW" not in json.dumps(info):
         sizes = sorted(
-            (int(one["width"]), int(one["height"])) for one in info.get("sizes") or [] if isinstance(one, dict)
+            (int(size["width"]), int(size["height"])) for size in info.get("sizes") or [] if isinstance(size, dict)
         )
         if not sizes:
             return f"{service}/full/{'max' if is_new else 'full'}/0/default.jpg"
-        chosen = next((one for one in sizes if one[0] >= wanted), sizes[-1])
+        chosen = next((size for size in sizes if size[0] >= wanted), sizes[-1])
         return f"{service}/full/{chosen[0]},{chosen[1] if is_new else ''}/0/default.jpg"
     if wanted == width and not is_new:
         return f"{service}/full/full/0/default.jpg"
@@ -241,14 +238,14 @@ def _key(canvas: Canvas) -> str:
     """Return the name of a photo: its label in plain letters, and enough of a hash of where it is from."""
     folder = _slug(urlsplit(canvas.manifest).path.removesuffix("/manifest.json").removesuffix("/manifest"))
     label = _slug(canvas.label)
-    own = hashlib.sha256(f"{canvas.canvas} {canvas.place} {canvas.image}".encode()).hexdigest()[:10]
+    digest = hashlib.sha256(f"{canvas.canvas} {canvas.place} {canvas.image}".encode()).hexdigest()[:10]
     parent = hashlib.sha256(canvas.manifest.encode()).hexdigest()[:8]
-    return f"{folder}-{parent}/{label}-{own}.jpg".replace("/-", "/").lstrip("-")
+    return f"{folder}-{parent}/{label}-{digest}.jpg".replace("/-", "/").lstrip("-")
 
 
 def _slug(text: str) -> str:
     """Return a text in characters that every file system takes."""
-    plain = "".join(one if one.isascii() and one.isalnum() else "-" for one in text)
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text)
     return "-".join(filter(None, plain.split("-")))[-LONGEST_LABEL:].strip("-")
 
 
@@ -256,12 +253,12 @@ def _open_folder(folder: Path, address: str) -> dict[str, dict[str, Any]]:
     """Return the photos that the folder has of this address; make it where it is missing."""
     file = folder / CANVASES
     if file.exists():
-        found = _read(file)
-        if found["source"] != address:
+        stored = _read(file)
+        if stored["source"] != address:
             raise InvalidInputError(
-                f"{folder} mirrors {found['source'][:200]}; choose another -o.", code="other-source"
+                f"{folder} mirrors {stored['source'][:200]}; choose another -o.", code="other-source"
             )
-        photos: dict[str, dict[str, Any]] = found["photos"]
+        photos: dict[str, dict[str, Any]] = stored["photos"]
         return photos
     if folder.exists() and any(folder.iterdir()):
         raise InvalidInputError(f"{folder} has files of its own; choose another -o.", code="folder-in-use")
@@ -272,28 +269,33 @@ def _open_folder(folder: Path, address: str) -> dict[str, dict[str, Any]]:
 def _read(file: Path) -> dict[str, Any]:
     """Return a file that `_write` wrote, checked: it may come from anybody."""
     try:
-        found = json.loads(disk.read(file, MAX_BYTES))
-        usable = found["format"] == FORMAT and isinstance(found["source"], str)
-        usable &= all(_is_entry(key, one) for key, one in found["photos"].items())
+        stored = json.loads(disk.read(file, MAX_BYTES))
+        usable = stored["format"] == FORMAT and isinstance(stored["source"], str)
+        usable &= all(_is_entry(key, entry) for key, entry in stored["photos"].items())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         usable = False
     if not usable:
         raise DamagedError(f"{file} is damaged; remove it and run manifind index with the manifest's address again.")
-    checked: dict[str, Any] = found
+    checked: dict[str, Any] = stored
     return checked
 
 
-def _is_entry(key: str, one: Any) -> bool:
-    texts = all(isinstance(one[name], str) for name in ("canvas", "manifest", "label", "image"))
-    numbers = len(one["place"]) == 4 and all(isinstance(value, int | float) for value in one["place"])
+def _is_entry(key: str, entry: Any) -> bool:
+    texts = all(isinstance(entry[name], str) for name in ("canvas", "manifest", "label", "image"))
+    numbers = len(entry["place"]) == 4 and all(isinstance(value, int | float) for value in entry["place"])
     parts = key.split("/")
     inside = len(parts) <= 2 and all(part and not part.startswith(".") and "\\" not in part for part in parts)
-    return texts and numbers and inside and isinstance(one["bytes"], int)
+    return texts and numbers and inside and isinstance(entry["bytes"], int)
 
 
 def _write(folder: Path, address: str, photos: dict[str, dict[str, Any]]) -> None:
     text = json.dumps({"format": FORMAT, "source": address, "photos": dict(sorted(photos.items()))}, indent=1)
-    draft = folder / f".{CANVASES}.part"
+    _replace(folder / CANVASES, text.encode())
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Write a file in one step: it has its old content, or all of the new."""
+    draft = file.with_name(f".{file.name}.part")
     disk.remove(draft)
-    disk.write(draft, [text.encode()])
-    disk.replace(draft, folder / CANVASES)
+    disk.write(draft, [content])
+    disk.replace(draft, file)

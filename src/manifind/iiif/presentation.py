@@ -36,13 +36,13 @@ def is_manifest(document: Any) -> bool:
 
 def members_of(document: Any) -> list[str]:
     """Return the addresses of the manifests and collections that a collection lists."""
-    found = [
-        _id(one)
+    addresses = [
+        _id(member)
         for name in ("items", "manifests", "members", "collections")
-        for one in _items(document, name)
-        if name in ("manifests", "collections") or is_manifest(one) or is_collection(one)
+        for member in _items(document, name)
+        if name in ("manifests", "collections") or is_manifest(member) or is_collection(member)
     ]
-    return list(filter(None, dict.fromkeys(found)))
+    return list(filter(None, dict.fromkeys(addresses)))
 
 
 def canvases_of(document: Any) -> Iterator[Canvas]:
@@ -53,12 +53,12 @@ def canvases_of(document: Any) -> Iterator[Canvas]:
         name, label = _id(canvas), _text(canvas.get("label"))
         size = _number(canvas.get("width")), _number(canvas.get("height"))
         painted = [
-            (one.get("body"), one.get("target"))
+            (annotation.get("body"), annotation.get("target"))
             for page in _items(canvas, "items")
-            for one in _items(page, "items")
-            if "painting" in _list(one.get("motivation"))
+            for annotation in _items(page, "items")
+            if "painting" in _list(annotation.get("motivation"))
         ]
-        painted += [(one.get("resource"), one.get("on")) for one in _items(canvas, "images")]
+        painted += [(annotation.get("resource"), annotation.get("on")) for annotation in _items(canvas, "images")]
         for body, target in painted:
             image, is_service = _image(body)
             if name and image:
@@ -68,21 +68,23 @@ def canvases_of(document: Any) -> Iterator[Canvas]:
 
 def _image(body: Any) -> tuple[str, bool]:
     """Return the address of an image's service, or else of the image; of a choice, the first."""
-    for one in _list(body):
-        if not isinstance(one, dict):
+    for resource in _list(body):
+        if not isinstance(resource, dict):
             continue
-        if one.get("type") == "Choice" or one.get("@type") == "oa:Choice":
-            return _image([*_list(one.get("default")), *_list(one.get("items")), *_list(one.get("item"))])
-        if one.get("type") == "SpecificResource":
-            return _image(one.get("source"))
-        for service in _list(one.get("service")):
+        if resource.get("type") == "Choice" or resource.get("@type") == "oa:Choice":
+            return _image(
+                [*_list(resource.get("default")), *_list(resource.get("items")), *_list(resource.get("item"))]
+            )
+        if resource.get("type") == "SpecificResource":
+            return _image(resource.get("source"))
+        for service in _list(resource.get("service")):
             if (
                 isinstance(service, dict)
                 and "image" in f"{_kind(service)}{service.get('profile')}{service.get('@context')}".lower()
             ):
                 return _id(service).rstrip("/"), True
-        if _id(one) and ("image" in _kind(one).lower() or str(one.get("format")).startswith("image/")):
-            return _id(one), False
+        if _id(resource) and ("image" in _kind(resource).lower() or str(resource.get("format")).startswith("image/")):
+            return _id(resource), False
     return "", False
 
 
@@ -92,9 +94,9 @@ def _fragment(target: Any) -> tuple[float, float, float, float] | None:
     text = target if isinstance(target, str) else _id(target)
     if isinstance(target, dict) and isinstance(target.get("selector"), dict):
         text = "#" + str(target["selector"].get("value"))
-    _, found, words = text.partition("#xywh=")
+    _, marker, words = text.partition("#xywh=")
     try:
-        numbers = [float(one) for one in words.removeprefix("pixel:").split(",")] if found else []
+        numbers = [float(number) for number in words.removeprefix("pixel:").split(",")] if marker else []
     except ValueError:
         return None
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
@@ -111,8 +113,8 @@ def _kind(document: Any) -> str:
 def _id(document: Any) -> str:
     if not isinstance(document, dict):
         return ""
-    found = document.get("id") or document.get("@id")
-    return found if isinstance(found, str) and len(found) <= MAX_TEXT else ""
+    address = document.get("id") or document.get("@id")
+    return address if isinstance(address, str) and len(address) <= MAX_TEXT else ""
 
 
 def _text(label: Any) -> str:
@@ -133,8 +135,8 @@ def _number(value: Any) -> float:
 
 
 def _items(document: Any, name: str) -> list[Any]:
-    found = document.get(name) if isinstance(document, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    values = document.get(name) if isinstance(document, dict) else None
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _list(value: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,56 @@ from manifind.types import FloatArray, StageProgress
 
 Example = tuple[Source, Sequence[float] | None]
 """A photo, and a box in it or None."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """The options of every search: by an `Index`, and by the `Client` of a service."""
+
+    positives: Sequence[Example]
+    """More photos and boxes of the same object, all one query."""
+    negatives: Sequence[Example]
+    """Photos and boxes of what looks like the object and is not; only diffusion uses them."""
+    top: int | None
+    """How many photos to return, 20 by default; None for all, of an index only."""
+    method: str
+    """Regional diffusion by default, "global" diffusion, R-match ("match"), or "plain" similarity."""
+    verify: int | None
+    """How many of the first photos to verify by local features: verified ones come first, with their outline.
+
+    By default 50 by regional diffusion where the index stores local features, and none elsewhere. Where a tenth of them
+    are verified, as many more are, up to four times as many in all. The most promising unverified ones are verified at
+    full resolution. Without stored features the photos' files are read, a tenth of a second each."""
+    expand: bool
+    """Whether the regions of verified photos expand the query, which is then retrieved and verified once more."""
+    mirrored: bool
+    """Whether to look for the mirrored object too: in reversed slides, prints, photos by front cameras.
+
+    Then `Hit.mirrored` says of a verified photo whether it shows the object mirrored."""
+    deadline: float | None
+    """Seconds after which the search returns what it has.
+
+    `SearchResult.complete` says whether that is all, `SearchResult.unchecked` which photos were to be verified next,
+    and `Index.resume_steps` goes on."""
+    folder: str | None
+    """Search the photos below this folder of the collection only."""
+    since: str | None
+    """Search the photos taken at this date or later only: ``2019``, ``2019-07`` or ``2019-07-04``."""
+    until: str | None
+    """Search the photos taken at this date or earlier only."""
+
+
+class LocalBuildOptions(TypedDict, total=False):
+    """What every change of an index takes, as `Index.create`."""
+
+    memory: int | None
+    progress: StageProgress | None
+    on_estimate: OnEstimate | None
+
+
+class BuildOptions(LocalBuildOptions, total=False):
+    """The same, and Dask's workers."""
+
+    client: Any
 
 
 class Index:
@@ -330,18 +380,8 @@ class Index:
         image: Source,
         box: Sequence[float] | None = None,
         *,
-        positives: Sequence[Example] = (),
-        negatives: Sequence[Example] = (),
-        top: int | None = 20,
-        method: str = "regional",
-        verify: int | None = None,
-        expand: bool = True,
-        mirrored: bool = False,
-        deadline: float | None = None,
-        folder: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
         keys: Collection[str] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> SearchResult:
         """Find the photos that contain what is in the box.
 
@@ -351,50 +391,12 @@ class Index:
             A photo: its path, the key of one in the collection, its bytes, its pixels, or an image of Pillow's.
         box : (x0, y0, x1, y1), optional
             The part of it to look for, in pixels of the upright photo; without it, all of it.
-        positives
-            More photos and boxes of the same object, all one query.
-        negatives
-            Photos and boxes of what looks like the object and is not; only diffusion uses them.
-        top : int, optional
-            How many photos to return; None for all.
-        method : {"regional", "global", "match", "plain"}
-            Regional diffusion, global diffusion, R-match, or plain similarity.
-        verify : int, optional
-            How many of the first photos to verify by local features: verified ones come first, with their outline. By
-            default 50 by regional diffusion where the index stores local features, and none elsewhere. Where a tenth of
-            them are verified, as many more are, up to four times as many in all. The most promising unverified ones are
-            verified at full resolution. Without stored features the photos' files are read, a tenth of a second each.
-        expand : bool
-            Whether the regions of verified photos expand the query, which is then retrieved and verified once more.
-        mirrored : bool
-            Whether to look for the mirrored object too: in reversed slides, prints, photos by front cameras. Then
-            `Hit.mirrored` says of a verified photo whether it shows the object mirrored.
-        deadline : float, optional
-            Seconds after which the search returns what it has. `SearchResult.complete` says whether that is all,
-            `SearchResult.unchecked` which photos were to be verified next, and `resume_steps` goes on.
-        folder : str, optional
-            Search the photos below this folder of the collection only.
-        since, until : str, optional
-            Search the photos taken between two dates only, both included: ``2019``, ``2019-07`` or ``2019-07-04``.
         keys : collection of str, optional
             Search these photos only; a key that the collection does not have counts for nothing.
+        **options
+            `top`, `verify`, `expand` and the others of `SearchOptions`; their defaults are those of `search_steps`.
         """
-        *_, result = self.search_steps(
-            image,
-            box,
-            positives=positives,
-            negatives=negatives,
-            top=top,
-            method=method,
-            verify=verify,
-            expand=expand,
-            mirrored=mirrored,
-            deadline=deadline,
-            folder=folder,
-            since=since,
-            until=until,
-            keys=keys,
-        )
+        *_, result = self.search_steps(image, box, keys=keys, **options)
         return result
 
     def search_steps(
@@ -542,7 +544,9 @@ class Index:
 
         extracting = in_background(local_features) if at_once and verify else local_features
         regions = [[extract_query_view(extractor, pixels, part) for pixels, part in examples] for examples in decoded]
-        in_mirror = [extract_query_view(extractor, *one, mirrored=True) for one in decoded[0]] if mirrored else []
+        in_mirror = (
+            [extract_query_view(extractor, *example, mirrored=True) for example in decoded[0]] if mirrored else []
+        )
         return SearchQuery(
             QueryRegions.of(*regions, mirrored=in_mirror),
             extracting,
@@ -677,10 +681,7 @@ class Index:
         local_features: bool = False,
         exclude: Sequence[str] | None = None,
         follow_links: bool | None = None,
-        memory: int | None = None,
-        progress: StageProgress | None = None,
-        on_estimate: OnEstimate | None = None,
-        client: Any = None,
+        **options: Unpack[BuildOptions],
     ) -> Changes:
         """Bring the index up to date with its folder: extract what is new, forget what is gone, repair the graph.
 
@@ -696,8 +697,8 @@ class Index:
             and not extracted again.
         exclude, follow_links : optional
             Which files count from now on, as for `create`; what is not given stays as it is.
-        memory, progress, on_estimate, client
-            As for `create`.
+        **options
+            `memory`, `progress`, `on_estimate` and `client`, as for `create`.
         """
         root = None if photos is None else Path(photos)
 
@@ -713,10 +714,7 @@ class Index:
             root=root,
             files=files,
             keeping=LOCAL_FEATURES if local_features else None,
-            memory=memory,
-            progress=progress,
-            on_estimate=on_estimate,
-            client=client,
+            **options,
         )
 
     def pending_changes(self) -> PendingChanges:
@@ -726,11 +724,7 @@ class Index:
     def add(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        *,
-        memory: int | None = None,
-        progress: StageProgress | None = None,
-        on_estimate: OnEstimate | None = None,
-        client: Any = None,
+        **options: Unpack[BuildOptions],
     ) -> Changes:
         """Add photos, or those of folders, below the index's folder; the others are not looked at.
 
@@ -739,10 +733,7 @@ class Index:
         given = [Path(path) for path in check_list(paths, "paths")]
         return self._change(
             lambda snapshot: plan_addition(snapshot, given),
-            memory=memory,
-            progress=progress,
-            on_estimate=on_estimate,
-            client=client,
+            **options,
         )
 
     def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
@@ -753,11 +744,7 @@ class Index:
     def retrain_whitening(
         self,
         photos: str | os.PathLike[str] | None = None,
-        *,
-        memory: int | None = None,
-        progress: StageProgress | None = None,
-        on_estimate: OnEstimate | None = None,
-        client: Any = None,
+        **options: Unpack[BuildOptions],
     ) -> Changes:
         """Learn the whitening again from the photos as they are now, and extract all of them with it.
 
@@ -768,10 +755,7 @@ class Index:
             lambda snapshot: plan_sync(snapshot, root),
             root=root,
             retrain_whitening=True,
-            memory=memory,
-            progress=progress,
-            on_estimate=on_estimate,
-            client=client,
+            **options,
         )
 
     def _change(
@@ -782,10 +766,8 @@ class Index:
         files: Callable[[Snapshot], FileRules] | None = None,
         retrain_whitening: bool = False,
         keeping: LocalFeatureConfig | None = None,
-        memory: int | None = None,
-        progress: StageProgress | None = None,
-        on_estimate: OnEstimate | None = None,
         client: Any = None,
+        **options: Unpack[LocalBuildOptions],
     ) -> Changes:
         """Write the generation that `plan` makes of the snapshot under the writer's lock, and move to it.
 
@@ -793,18 +775,17 @@ class Index:
         collection is changed by way of the index on disk from which it was published.
         """
         if not isinstance(self._snapshot, Snapshot):
-            options: dict[str, Any] = {
-                "root": root,
-                "files": files,
-                "retrain_whitening": retrain_whitening,
-                "keeping": keeping,
-                "memory": memory,
-                "progress": progress,
-                "on_estimate": on_estimate,
-                "client": client,
-            }
             changes: Changes = self._snapshot.modify_source_index(
-                lambda index: index._change(plan, **options), self._given
+                lambda index: index._change(
+                    plan,
+                    root=root,
+                    files=files,
+                    retrain_whitening=retrain_whitening,
+                    keeping=keeping,
+                    client=client,
+                    **options,
+                ),
+                self._given,
             )
             self.reload()
             return changes
@@ -820,10 +801,8 @@ class Index:
                 photos,
                 retrain_whitening=retrain_whitening,
                 keeping=keeping,
-                memory=memory,
-                progress=progress,
-                on_estimate=on_estimate,
                 workers=workers,
+                **options,
             )
         self.reload()
         return changes
