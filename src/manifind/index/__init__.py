@@ -5,7 +5,7 @@ from manifind.index.build.builder import PartialIndex
 from manifind.index.build.estimate import Estimate
 from manifind.index.build.plan import PendingChanges
 from manifind.index.config import SearchConfig
-from manifind.index.index import Index, SearchOptions
+from manifind.index.index import BuildOptions, Index, SearchOptions
 from manifind.index.maintenance.check import Problem
 from manifind.index.search.batch import BatchQuery, BatchResult
 from manifind.index.search.confidence import Confidence, measure_confidence
@@ -29,6 +29,7 @@ __all__ = [
     "METHODS",
     "BatchQuery",
     "BatchResult",
+    "BuildOptions",
     "Chain",
     "Changes",
     "Confidence",

@@ -110,17 +110,21 @@ class SearchOptions(TypedDict, total=False):
 
 
 class LocalBuildOptions(TypedDict, total=False):
-    """What every change of an index takes, as `Index.create`."""
+    """The options of a build in this process."""
 
     memory: int | None
+    """Bytes that the build may take; refused, with what it needs, where that is too little."""
     progress: StageProgress | None
+    """Called with the stage, how much of it is done, and how much there is."""
     on_estimate: OnEstimate | None
+    """Called with an `Estimate` before a long build."""
 
 
 class BuildOptions(LocalBuildOptions, total=False):
-    """The same, and Dask's workers."""
+    """The options of every change of an index: see `Index.create`."""
 
     client: Any
+    """A client of Dask, or the address of its scheduler, whose workers build."""
 
 
 class Index:

@@ -1,1 +1,1 @@
-"""What a search looks like: self-contained HTML, for the commands and the service alike."""
+"""What was found, for commands and service alike: pages and pictures, JSON and tables, reports that can be repeated."""

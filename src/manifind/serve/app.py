@@ -70,7 +70,7 @@ def create_app(index: Index, settings: Settings | None = None, resources: Resour
     index : Index
     settings : Settings, optional
     resources : Resources, optional
-        What a service before this one leaves to it: uploads, above all. Whoever made it stops it.
+        Those of the page that asked for a folder. Whoever made them stops them.
     """
     settings = settings or Settings()
     shared = resources or Resources(settings)

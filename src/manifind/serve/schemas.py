@@ -20,8 +20,6 @@ SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
 VERIFY = "How many of the first photos to verify by local features; without it, what the index does by itself."
-EXPAND = "Let regions of verified photos expand the query, which is then searched once more."
-MIRRORED = "Look for the mirrored object too: in reversed slides, prints, photos by front cameras."
 DEADLINE = "Seconds after which the result so far is returned; the service sets its own, and a highest one."
 DEFAULT_TOP, MAX_TOP = 20, 1000
 LONGEST_KEY = 4096
@@ -82,8 +80,13 @@ class SearchParameters(Strict):
     method: Method = "regional"
     top: int = Field(default=DEFAULT_TOP, ge=1, le=MAX_TOP)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
-    expand: bool = Field(default=True, description=EXPAND)
-    mirrored: bool = Field(default=False, description=MIRRORED)
+    expand: bool = Field(
+        default=True, description="Let regions of verified photos expand the query, which is then searched once more."
+    )
+    mirrored: bool = Field(
+        default=False,
+        description="Look for the mirrored object too: in reversed slides, prints, photos by front cameras.",
+    )
     deadline: Annotated[Finite, Field(gt=0)] | None = Field(default=None, description=DEADLINE)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(

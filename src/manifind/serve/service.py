@@ -142,10 +142,6 @@ class Service:
         """Return the progress of the build or update that is under way, and what is new in the folder."""
         return self.folder_watch.status(self.resources.building())
 
-    def check(self) -> None:
-        """Raise `ServiceError` where the files of the index are not those that were opened."""
-        self.live_index.check()
-
     # -- searching ----------------------------------------------------------------------------------------------------
 
     async def search(self, request: SearchRequest) -> SearchResponse:
@@ -355,7 +351,7 @@ class Service:
 
     async def repeats(self, top: int) -> RepeatsResponse:
         """Return the objects that occur in several photos; found once for each snapshot."""
-        self.check()
+        self.live_index.check()
         snapshot = self.snapshot
         if not isinstance(snapshot, Snapshot):
             raise read_only_error(snapshot.where, "read as a whole")

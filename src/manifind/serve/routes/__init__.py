@@ -112,7 +112,7 @@ def add(app: FastAPI, service: Service) -> None:
     @app.get("/api/ready", tags=["service"])
     async def ready() -> HealthResponse:
         """Say whether the network is loaded and queries can be answered."""
-        service.check()
+        service.live_index.check()
         if not service.ready:
             raise ServiceError(503, "The service is still loading; try again in a second.", {"Retry-After": "1"})
         return HealthResponse()
