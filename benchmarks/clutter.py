@@ -9,6 +9,8 @@ others lie about as clutter. A photo is set before another photo and holds 4 to 
 half of the time partly hidden by one another; half of the photos hold one object. Queries are set before photos that
 nothing else is set before. OUT gets ``photos/``, ``queries/`` and ``truth.json``, which ``benchmarks/cutoff.py`` and
 ``manifind evaluate --truth`` read: each positive has the box round the object's mask, hidden parts included.
+
+Data: folders of photos of your own.
 """
 
 import argparse

@@ -13,6 +13,9 @@ query   one `Manifold.search` against SciPy's float64 `cg` (20 iterations, one B
 batch   `Manifold.search_many` of 64 queries against 64 single searches, by query
 
 Each ratio is what manifind takes as a part of what its peer takes: less is better.
+
+Data: the descriptors of Oxford5k (``harness.py``), n = 106,887, d = 512, k = query_k = 200, all threads; else
+synthetic ones.
 """
 
 import json

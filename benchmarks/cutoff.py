@@ -16,6 +16,8 @@ nothing    how many strangers were told that there is something, by kind: noise,
            folder whole photos, the middle of photos, and the evenest ninth of photos (sky, walls)
 boxes      where the truth has boxes, intersection over union of the right photos' boxes with it: the tight box and the
            box round the outline of verified photos; the box of others above the line, and of others among the first 50
+
+Data: an index of photos by its own parameters, all threads.
 """
 
 import json

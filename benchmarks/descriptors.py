@@ -11,6 +11,8 @@ the rest. The raw vectors are kept in ``--keep`` between runs. Whitenings mix th
 ``--share``, and divide by variances to each ``--power``; without a share, it is what an index takes where no verified
 photos choose. ``--p``, ``--long-side`` and ``--flip`` try other ways of extraction; a network or a pooling of which no
 moments come along is whitened by the collection alone. Prints mAP (trapezoids) in per cent.
+
+Data: photos in groups, d = 768, k = 50, 100 and 200, all threads.
 """
 
 import json

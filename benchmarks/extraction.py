@@ -9,6 +9,8 @@ busy machine changes less. Photos are those of FOLDER, or sample photographs of 
 several sizes. The second extracts the Oxford5k photos (5,063 files named as in the ground truth) and the 55 queries by
 this code, with several ways of scaling the queries, and prints mAP (trapezoid) of plain search and of regional
 diffusion beside that of the shared descriptors.
+
+Data: photos, all cores; for mAP those of Oxford5k, n = 106,887, d = 512.
 """
 
 import json

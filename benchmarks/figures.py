@@ -166,6 +166,19 @@ def helped(result: Any) -> Cells:
     return [header, *rows]
 
 
+def repeated(result: Any) -> Cells:
+    header = [
+        "collection",
+        "groups",
+        "among the first 30: groups of the ground truth",
+        "different objects",
+        "their purity",
+        "groups without a labelled photo",
+    ]
+    names = ("collection", "groups", "of the truth", "things")
+    return columns(result, header, *map(text, names), number("purity", 3), text("without a label"))
+
+
 def solves(result: Any) -> Cells:
     header = ["solver", "ms a query", "against SciPy's float64 `cg`", "images in common among the first 100"]
     return columns(result, header, text("method"), number("ms", 1), number("ratio", 1), number("images at 100", 0))
@@ -220,7 +233,9 @@ FIGURES = {
     "off-line-solvers": Figure("benchmarks/methods.py --part solvers", ("oxford5k",)),
     "hamming": Figure("benchmarks/methods.py --part hamming", ("oxford", "holidays", "truths")),
     "stores": Figure("benchmarks/stores.py", ("oxford5k", "milvus")),
-    "repeats": Figure("benchmarks/repeats.py", ("oxford5k", "scenes", "holidays")),
+    "repeats": Figure(
+        "benchmarks/repeats.py --scenes {scenes} --holidays {holidays}", ("oxford5k", "scenes", "holidays"), repeated
+    ),
     "grades": Figure("benchmarks/grades.py", ("photos", "truths")),
     "cutoff": Figure("benchmarks/cutoff.py", ("scenes", "oxford", "holidays", "photos", "truths")),
     "cutoff-alone": Figure("benchmarks/cutoff.py --verify 0", ("scenes", "oxford", "holidays", "photos", "truths")),
@@ -237,6 +252,7 @@ MANIFIND = {
     "matches": "as defaults",
     "published": "as defaults",
     "oxford5k": "manifind evaluate oxford5k … -o docs/oxford5k",
+    "paper": "as oxford5k",
 }
 """The tables that commands of manifind print (``tools/tables.py``)."""
 

@@ -15,6 +15,8 @@ turned     how many matching points are left when a photo is turned
 answers    an index of scenes, searched as it is and with verification: mAP, precision, recall and F1 of the line, the
            overlap of boxes with the truth, and how many queries of noise and even colour are told that there is some
 cost       milliseconds of processor time to extract and to verify, and bytes stored
+
+Data: pairs of photos of Oxford5k, Holidays and planted scenes, one thread.
 """
 
 import argparse

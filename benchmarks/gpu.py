@@ -8,6 +8,8 @@ It makes its own data, planted manifolds and noise, from a fresh seed; checks li
 SciPy; and prints one table with the floor (bytes or operations at the rates that were measured first) and plain PyTorch
 beside each time, and how fast photos are extracted (``gpu_photos.py``). Of the dimensions, the first is that of all
 lines; for the others there are neighbours alone. Needs ``manifind[torch]`` and a GPU.
+
+Data: made here, n = 2,200,000, d = 512 and 2,048, k = 200.
 """
 
 import argparse

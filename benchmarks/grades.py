@@ -12,6 +12,8 @@ them; then, for each collection of both lists and the coefficients of `SearchCon
 
 verified     precision and recall before grading, and by grades
 part, likely how many results are said to share a part and to be merely likely, and how many of them are right
+
+Data: an index of photos by its own parameters, all threads.
 """
 
 import argparse

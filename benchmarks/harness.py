@@ -4,6 +4,9 @@ The data are region descriptors of Oxford5k where they are at hand, in the folde
 ``../shared/data`` beside the repository: 5,063 photos (Philbin et al. 2007), 106,887 regions, MobileNetV2, 512
 dimensions after whitening; 55 queries with their ground truth, and the 70 queries of the Revisited protocol
 (Radenović et al. 2018) on 4,993 of the photos. Elsewhere `collection` makes synthetic regions, and says so.
+
+Every benchmark takes ``--threads`` (all cores by default) and ``--json``; those that repeat their work ``--repeats``,
+of which the median counts. Indexes, photos and ground truths stand on the command line. ``scripts/figures`` runs them.
 """
 
 import argparse
@@ -27,7 +30,7 @@ from manifind.evaluation import Task, read_truth
 from manifind.evaluation.dataset import EvaluationSet, prepare
 from manifind.evaluation.descriptors import read_collection, read_queries
 from manifind.groups import Layout, aggregate, aggregate_one
-from manifind.kernels import thread_count
+from manifind.kernels import set_threads, thread_count
 from manifind.types import FloatArray, IntArray
 
 DATA = Path(os.environ.get("MANIFIND_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
@@ -113,10 +116,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_parser(doc: str | None, *names: str, **defaults: Any) -> argparse.ArgumentParser:
-    """Return a parser of the options of these names, and of those with another default; ``--json`` is always there."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in dict.fromkeys([*names, *defaults, "json"]):
+class BenchmarkParser(argparse.ArgumentParser):
+    """Reads the options of a benchmark, and lets all libraries have ``--threads`` threads."""
+
+    def parse_args(self, *given: Any, **more: Any) -> Any:
+        options = super().parse_args(*given, **more)
+        set_threads(options.threads)
+        return options
+
+
+def make_parser(doc: str | None, *names: str, **defaults: Any) -> BenchmarkParser:
+    """Return a parser of the options of these names, and of those with another default.
+
+    Every benchmark takes ``--threads`` and ``--json``; those that repeat their work ``--repeats``.
+    """
+    parser = BenchmarkParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in dict.fromkeys([*names, *defaults, "threads", "json"]):
         option = OPTIONS[name] | ({"default": defaults[name]} if name in defaults else {})
         parser.add_argument(f"--{name.replace('_', '-')}", **option)
     return parser

@@ -12,6 +12,8 @@ SciPy `cg` in float32 for 20 iterations, NumPy for pooling; OpenCV's SIFT of the
 test and `estimateAffinePartial2D` against 500 features of each of the first 50 photos, extracted beforehand; then the
 same retrieval, and verification of 25, as after query expansion; at last SIFT of the files of six photos at full
 resolution. `--alone` leaves them out.
+
+Data: an index of photos by its own parameters, all threads.
 """
 
 import argparse

@@ -1,31 +1,36 @@
-"""How well what repeats is found: on Oxford5k's descriptors, on planted scenes, on photos named by what they show.
+"""How well what repeats is found: on planted scenes, on photos named by what they show, on Oxford5k's descriptors.
 
-    python benchmarks/repeats.py                       # Oxford5k, if its descriptors are at hand
-    python benchmarks/repeats.py --scenes out          # what `manifind demo --out out` made
-    python benchmarks/repeats.py --holidays FOLDER     # an index of INRIA Holidays, whose names tell the scene
+    python benchmarks/repeats.py [--scenes OUT] [--holidays INDEX] [--json]
 
-A group is of what most of its photos show; photos of which the truth says nothing count against it. The constants of
+OUT is the folder that `manifind demo --out OUT` filled, INDEX an index of INRIA Holidays, whose names tell the scene.
+The descriptors of Oxford5k (``harness.py``; n = 106,887, d = 512, k = 100) count where they are at hand. A group is of
+what most of its photos show; photos of which the truth says nothing count against it. The constants of
 `manifind.repeats` were chosen on the scenes and on Holidays, Oxford5k is what is reported.
+
+Data: as named, an index's own k; Oxford5k k = 100; all threads.
 """
 
-import argparse
 import json
+import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+import harness
+from harness import Row, make_parser, print_results
 from manifind import Index, Manifold
+from manifind.demo.scenes import make_scenes
 from manifind.repeats import Group, find_groups, near_duplicates
 
 FIRST = 30
 PURE = 0.6
 
 
-def told(groups: Sequence[Group], labels: Sequence[str | None], title: str, seconds: float) -> None:
-    """Print how many different things the first groups are of, and how pure they are."""
+def judge(title: str, groups: Sequence[Group], labels: Sequence[str | None], seconds: float) -> Row:
+    """Return of how many different things the first groups are, and how pure they are."""
     things, purities = set(), []
     for group in groups[:FIRST]:
         shown = Counter(labels[image] for image in group.images.tolist())
@@ -33,12 +38,15 @@ def told(groups: Sequence[Group], labels: Sequence[str | None], title: str, seco
         if label is not None and count >= PURE * len(group):
             things.add(label)
             purities.append(count / len(group))
-    unknown = sum(all(labels[image] is None for image in group.images.tolist()) for group in groups[:FIRST])
-    print(
-        f"{title}: {len(groups)} groups in {seconds:.1f} s of CPU; among the first {FIRST}, {len(purities)} are of "
-        f"{len(things)} things that the truth names, with a purity of {np.mean(purities):.3f}, and {unknown} show only "
-        f"photos of which it says nothing: {', '.join(sorted(things))}"
-    )
+    return {
+        "collection": title,
+        "groups": len(groups),
+        "of the truth": len(purities),
+        "things": len(things),
+        "purity": float(np.mean(purities)) if purities else None,
+        "without a label": sum(all(labels[i] is None for i in group.images.tolist()) for group in groups[:FIRST]),
+        "cpu s": seconds,
+    }
 
 
 def found(manifold: Manifold, boxes: np.ndarray) -> tuple[list[Group], float]:
@@ -48,12 +56,10 @@ def found(manifold: Manifold, boxes: np.ndarray) -> tuple[list[Group], float]:
     return groups, time.process_time() - began
 
 
-def oxford5k() -> None:
-    from harness import FOLDER, oxford5k
-
-    data = oxford5k()
-    names = json.loads((FOLDER / "names.json").read_text())
-    truth = json.loads((FOLDER / "ground_oxford5k.json").read_text())
+def oxford5k() -> Row:
+    data = harness.oxford5k()
+    names = json.loads((harness.FOLDER / "names.json").read_text())
+    truth = json.loads((harness.FOLDER / "ground_oxford5k.json").read_text())
     building = {
         name: query.rpartition("_")[0]
         for kinds in (("junk",), ("good", "ok"))  # a photo that shows one building well may show another badly
@@ -62,30 +68,34 @@ def oxford5k() -> None:
         for name in one.get(kind, ())
     }
     manifold = Manifold(k=100, query_k=50).fit(data.vectors, data.image_of)
-    groups, seconds = found(manifold, np.load(FOLDER / "boxes.npy").astype(np.float32))
-    told(groups, [building.get(name) for name in names], f"Oxford5k, {len(data.vectors):,} regions", seconds)
+    groups, seconds = found(manifold, np.load(harness.FOLDER / "boxes.npy").astype(np.float32))
+    return judge("Oxford5k", groups, [building.get(name) for name in names], seconds)
 
 
-def photos(path: Path, truth: dict[str, str | None] | None, title: str) -> None:
-    index = Index.open(path)
+def photos(title: str, index: Index, truth: Mapping[str, str | None] | None) -> Row:
     keys = [one.key for one in index.catalogue.images]
     labels = [truth[key] if truth else key[:4] if key[:6].isdigit() else None for key in keys]
     groups, seconds = found(index.manifold, np.asarray(index.boxes))
-    told(groups, labels, title, seconds)
+    return judge(title, groups, labels, seconds)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenes", type=Path, help="folder of the demo, with its index beside the photos")
+    parser = make_parser(__doc__)
+    parser.add_argument("--scenes", type=Path, help="the folder that `manifind demo --out` filled")
     parser.add_argument("--holidays", type=Path, help="an index of Holidays")
     given = parser.parse_args()
+    rows = []
     if given.scenes:
-        said = json.loads((given.scenes / "truth.json").read_text())["scenes"]
-        photos(given.scenes / "photos.manifind", {one["file"]: one["shows"] for one in said}, "scenes")
+        index = Index.open(given.scenes / "scenes.manifind")
+        made = make_scenes(given.scenes / "scenes", scenes=len(index))
+        rows.append(photos("scenes (chosen on)", index, {one.file: one.shows for one in made.truth}))
     if given.holidays:
-        photos(given.holidays, None, "Holidays")
-    if not (given.scenes or given.holidays):
-        oxford5k()
+        rows.append(photos("Holidays (chosen on)", Index.open(given.holidays), None))
+    if harness.at_hand():
+        rows.append(oxford5k())
+    if not rows:
+        sys.exit("neither Oxford5k nor --scenes nor --holidays is at hand; run `manifind demo --out out` first.")
+    print_results({"first": FIRST, "purity of": PURE}, rows, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ just after their extraction), so that only the graph and the disk are timed; the
 on a picture of noise, is added for a second ratio, that of the whole. The full build and the change run by the same
 call that users make. ``MANIFIND_CORE=off`` is without the compiled core. Neighbour sets after each change are compared
 with those of a fresh build. On the regions of Oxford5k where they are at hand, else on synthetic ones, which it says.
+
+Data: the descriptors of Oxford5k (``harness.py``), n = 106,887, d = 512, k = 100, all threads.
 """
 
 import json

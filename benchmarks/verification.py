@@ -1,6 +1,6 @@
 """How long it takes to verify the first photos of an answer by the features that an index keeps of them.
 
-    python benchmarks/verification.py INDEX --truth TRUTH [--queries FOLDER] [--asked 14] [--first 50] [--rounds 3]
+    python benchmarks/verification.py INDEX --truth TRUTH [--queries FOLDER] [--asked 14] [--first 50] [--repeats 3]
                                    [--json]
 
 TRUTH is any that ``manifind evaluate --truth`` reads; photos of queries are looked for in the index, and those outside
@@ -14,6 +14,8 @@ ratio      OpenCV's time in parts of manifind's, the median of queries
 verified   how many photos each of them verifies: `LIMITS` by manifind, as many inliers by OpenCV
 voting     milliseconds of the processor, by one thread, in which the features of a query find the ten nearest among
            those of up to `AMONG` photos, and how much longer faiss takes (`knn_hamming`)
+
+Data: an index of photos by its own parameters, all threads and one.
 """
 
 import json
@@ -159,13 +161,12 @@ def processor(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, "repeats")
     parser.add_argument("index", type=Path)
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--queries", type=Path, help="the folder of queries' photos that are not in the index")
     parser.add_argument("--asked", type=int, default=14, help="how many queries, evenly spaced")
     parser.add_argument("--first", type=int, default=SearchConfig().depth.first, help="how many photos of each answer")
-    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     ways: dict[str, Look] = {"manifind": by_manifind}
     try:
@@ -176,7 +177,7 @@ def main() -> None:
         ways["opencv"] = by_opencv
     known = Known(Index.open(args.index), args.truth, args.queries)
     queries = asked(known, args.asked, args.first)
-    result = measured(queries, ways, args.rounds) | {"voting": voting(known, queries, args.rounds)}
+    result = measured(queries, ways, args.repeats) | {"voting": voting(known, queries, args.repeats)}
     if args.json:
         json.dump(result, sys.stdout, indent=1)
         return

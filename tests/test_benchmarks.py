@@ -1,5 +1,6 @@
 """The benchmarks run, in their shortest form; no time is asserted."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from tools import tables
 
 import figures
 from manifind import Index
+from manifind.demo.scenes import make_scenes
 from tests.extraction_options import PLAINLY
 from tests.index.conftest import scene
 
@@ -35,6 +37,16 @@ def test_every_table_of_a_benchmark_has_a_command_and_every_command_its_table(re
         assert (repository / figure.command.split()[0]).is_file()
         assert set(figure.needs) <= set(figures.DATA)
     assert set(figures.MANIFIND) == set(tables.TABLES)
+
+
+def test_every_benchmark_says_its_data_and_is_run_by_a_command_of_the_documentation(repository: Path) -> None:
+    pages = "".join(page.read_text() for page in (repository / "docs").glob("*.md"))
+    for file in sorted((repository / "benchmarks").glob("*.py")):
+        doc = ast.get_docstring(ast.parse(file.read_text()))
+        assert doc is not None, file
+        if file.name not in ("harness.py", "figures.py"):
+            assert "\nData: " in doc, file
+            assert file.name in pages or file.name in ("gpu_photos.py",), f"no page has a figure of {file.name}"
 
 
 def test_a_table_that_cannot_be_made_is_named_with_what_it_wants(
@@ -68,6 +80,16 @@ def test_mirrored(repository: Path) -> None:
     cells = figures.mirrored(result)
     assert [row[:2] for row in cells] == [row[:2] for row in stored("mirrored")]
     assert cells[0] == stored("mirrored")[0]
+
+
+def test_repeats(repository: Path, tmp_path: Path) -> None:
+    made = make_scenes(tmp_path / "scenes", scenes=24)
+    Index.create(tmp_path / "scenes.manifind", made.folder, **PLAINLY, k=10, query_k=10)
+    result = printed(repository, "benchmarks/repeats.py", "--scenes", str(tmp_path))
+    row = result["rows"][0]
+    assert row["collection"] == "scenes (chosen on)"
+    assert row["of the truth"] <= row["groups"]
+    assert figures.repeated(result)[0] == stored("repeats")[0]
 
 
 def test_updates(repository: Path) -> None:
@@ -152,7 +174,7 @@ def test_verification(repository: Path, tmp_path: Path) -> None:
     Index.create(tmp_path / "index.manifind", tmp_path / "photos", **PLAINLY, k=5, query_k=5)
     query = {"name": "roof", "image": "0.png", "box": [40, 60, 168, 188], "positives": ["1.png"]}
     (tmp_path / "truth.json").write_text(json.dumps({"name": "roofs", "queries": [query]}))
-    words = ("--truth", str(tmp_path / "truth.json"), "--rounds", "1")
+    words = ("--truth", str(tmp_path / "truth.json"), "--repeats", "1")
     result = printed(repository, "benchmarks/verification.py", str(tmp_path / "index.manifind"), *words)
     assert result["queries"] == 1
     assert result["manifind"]["verified"] == 2

@@ -59,6 +59,18 @@ def test_published_figures_stand_beside_those_of_a_search() -> None:
     assert all(len(row) == len(rows[0]) for row in rows)
 
 
+def test_the_rows_of_the_paper_stand_beside_ours() -> None:
+    results = [
+        {"method": "r-match", "column": "Oxford5k", "mAP_trapezoid": 70.81},
+        {"method": "r-match", "column": "ROxford5k Hard", "mAP_trapezoid": 1.0},
+    ]
+    rows = [line[1:-1].split("|") for line in tables.paper_table({"results": results}).splitlines()]
+    cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    assert cells["R-match"] == ["70.8", "81.5", "88.1", ""]
+    assert cells["HQE"] == ["", "", "", "89.4"]
+    assert cells["Regional diffusion"] == ["", "93.2", "95.8", ""]
+
+
 def test_every_table_is_what_its_command_wrote(repository: Path) -> None:
     """`python tools/tables.py` rewrites them; ``--take`` stores those of benchmarks as the pages have them."""
     names = []

@@ -14,6 +14,7 @@ defaults   mAP of `manifind index` by defaults, from ``docs/defaults.json``: wha
 matches    a search by defaults with its interval, and precision and recall of its matches, from the same file
 published  the same beside published figures, from ``docs/published.json`` and `manifind.evaluation`
 demo       mAP of `manifind demo`, from ``docs/demo.json``: what ``manifind demo --json`` printed
+paper      the rows of the paper's Table 2 beside ours, from the same file and `manifind.evaluation`
 others     of benchmarks, from ``docs/figures.json``
 oxford5k   mAP of all methods on Oxford5k, from ``docs/oxford5k/results.json``: what ``manifind evaluate`` wrote
 """
@@ -115,6 +116,29 @@ def oxford5k_table(result: Any) -> str:
     return markdown(["method", *(column.removeprefix("ROxford5k ") for column in columns)], rows)
 
 
+def paper_table(result: Any) -> str:
+    """Return mAP on Oxford5k of the rows of the paper's Table 2 beside the paper's values, in Markdown."""
+    ours = {row["method"]: row["mAP_trapezoid"] for row in result["results"] if row["column"] == "Oxford5k"}
+    networks = ("vgg16-siamac-rmac-512", "resnet101-gordo-rmac-2048")
+    theirs: dict[str, dict[str, float]] = {}
+    titles: dict[str, str] = {}
+    for one in json.loads(OF_THE_PAPER.read_text(encoding="utf-8"))["figures"]:
+        if one["source"].endswith("CVPR 2017, table 2") and "Oxford5k" in one["values"] and one["method"]:
+            titles.setdefault(one["method"], one["title"])
+            theirs.setdefault(one["method"], {})[one["descriptors"]] = one["values"]["Oxford5k"]
+    rows = [
+        [
+            title,
+            f"{ours[method]:.1f}" if method in ours else "",
+            *(f"{theirs[method][network]:.1f}" if network in theirs[method] else "" for network in networks),
+            f"{theirs[method]['sift-128']:.1f}" if "sift-128" in theirs[method] else "",
+        ]
+        for method, title in titles.items()
+    ]
+    header = ["Oxford5k", "ours, MobileNetV2, 512-d", "the paper, VGG16, 512-d", "ResNet101, 2048-d", "local features"]
+    return markdown(header, rows)
+
+
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)) + "\n"
@@ -126,6 +150,7 @@ TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "published": (DEFAULTS, published_table),
     "demo": (DEMO, demo_table),
     "oxford5k": (OXFORD5K, oxford5k_table),
+    "paper": (OXFORD5K, paper_table),
 }
 
 
