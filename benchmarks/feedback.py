@@ -4,14 +4,15 @@
     python benchmarks/feedback.py --part mirrored [--photos 45] [--seed 0] [--every 2] [--json]
 
 refine    mAP after the first wrong results were marked as not meant (they are taken out of both rankings), by weight,
-          and after right results were marked as meant. Data: the descriptors of Oxford5k (``harness.py``), n = 106,887,
-          d = 512, k = query_k = 50
+          and after right results were marked as meant.
 where     how well boxes meet the planted objects, as intersection over union: the region of the largest share, and the
-          box that the page draws. Data: the scenes that ``manifind demo --out FOLDER`` made and indexed (--scenes)
+          box that the page draws, on the scenes that ``manifind demo --out FOLDER`` made and indexed (--scenes)
 mirrored  what a search finds of mirrored objects, with and without looking for them, on planted scenes made for it.
           Every second query is searched as it is, and mirrored: to the mirrored query all scenes are mirrored ones. Of
           each searched one way and both ways: mAP of the last result, the mean score of the three best right photos of
           the first ranking, verified photos that show the object, that do not, and that are told as mirrored
+
+Data: refine, the descriptors of Oxford5k (``harness.py``), n = 106,887, d = 512, k = query_k = 50; all threads.
 """
 
 import json

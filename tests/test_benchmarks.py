@@ -130,8 +130,8 @@ def test_scale(repository: Path) -> None:
     counted = printed(repository, "benchmarks/scale.py", "photos", *small)
     assert [line["photos"] for line in counted["off_line"]] == [10**6, 10**7, 10**8]
     assert all(value > 0 for line in counted["off_line"] for value in line.values())
-    told = printed(repository, "benchmarks/scale.py", "workers", "--rows", "2000", "--k", "10", "--repeats", "1")
-    assert told["n"] == 2000
+    told = printed(repository, "benchmarks/scale.py", "workers", "--rows", "8000", "--k", "10", "--repeats", "1")
+    assert told["n"] == 8000
     assert told["same"]
 
 
