@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manifind import InvalidInputError, Manifold
 from manifind.graph import NO_NEIGHBOUR, Neighbours, exact_neighbours, update_neighbours
-from manifind.graph.update import given_origin
+from manifind.graph.neighbours import given_origin
 from tests.collections_of_regions import Collection, unit
 from tests.errors import raises
 

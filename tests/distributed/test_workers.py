@@ -28,7 +28,7 @@ from manifind.distributed.workers import DaskWorkers, workers
 from manifind.errors import ManifindError
 from manifind.features import RegionExtractor, load_extractor
 from manifind.features.backbone import DEFAULT
-from manifind.graph import exact_neighbours, nn_descent_neighbours, update
+from manifind.graph import exact_neighbours, neighbours, nn_descent_neighbours
 from manifind.index import Index
 from manifind.index.build import build, learning
 from manifind.index.build import merge as assembling
@@ -194,7 +194,7 @@ def test_an_index_that_workers_bring_up_to_date_is_that_of_one_process_and_the_d
                 (building, "IMAGES_AT_A_TIME", 1),
                 (exchange, "ROWS_PER_READ", 256),
                 (chance, "NULL_BLOCK", 64),
-                (update, "JOIN_BLOCK_ROWS", 256),
+                (neighbours, "JOIN_BLOCK_ROWS", 256),
             ):
                 small.setattr(room, name, few)
             tracemalloc.start()

@@ -15,7 +15,7 @@ from manifind.demo.synthetic import planted_objects
 from manifind.geometry.packing import QUANTIZATION_LEVELS
 from manifind.index.storage import manifest
 from manifind.index.storage.catalogue import SCHEMA
-from manifind.manifold.serialization import TYPES
+from manifind.manifold.fitted import TYPES
 from tests.docs.blocks import blocks_of
 from tests.docs.conftest import inside
 

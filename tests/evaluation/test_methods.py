@@ -8,8 +8,8 @@ import pytest
 
 from manifind import Manifold, baselines
 from manifind.demo.synthetic import planted_objects
+from manifind.evaluation.comparison import methods_of_the_paper, published
 from manifind.evaluation.methods import METHODS, method_spec, parse
-from manifind.evaluation.published import methods_of_the_paper, published
 from tests.errors import raises
 
 

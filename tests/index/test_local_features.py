@@ -14,7 +14,7 @@ from manifind.errors import DamagedError
 from manifind.features import RegionExtractor
 from manifind.geometry import PackedFeatures
 from manifind.index import Index
-from manifind.index.build import backfill_features
+from manifind.index.build import gather
 from manifind.index.maintenance.check import Remedy
 from manifind.index.storage.local_features import ARRAYS, LOCAL_FEATURES, LocalFeatureConfig, keep
 from manifind.io import read_photo
@@ -171,8 +171,8 @@ def test_adding_features_goes_on_where_it_was_interrupted(bare: Index, monkeypat
             raise KeyboardInterrupt
         return keep(pixels, keeping)
 
-    monkeypatch.setattr(backfill_features, "keep", until_the_third)
-    monkeypatch.setattr(backfill_features, "thread_count", lambda: 1)
+    monkeypatch.setattr(gather, "keep", until_the_third)
+    monkeypatch.setattr(gather, "thread_count", lambda: 1)
     with pytest.raises(KeyboardInterrupt):
         bare.sync(local_features=True)
     assert bare.state.local is None

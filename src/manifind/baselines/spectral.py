@@ -29,7 +29,7 @@ import scipy.sparse as sp
 
 from manifind.diffusion import Seed
 from manifind.kernels import dense_columns
-from manifind.kernels.cpu.spmm import multiply
+from manifind.kernels.cpu.block_cg import multiply
 from manifind.types import FloatArray, IntArray, Progress
 
 DENSE = 4

@@ -10,10 +10,10 @@ from manifind.cli.extraction_options import WHITEN, extraction_options, extracto
 from manifind.cli.terminal import err, plain_errors, progress_bars, write_page
 from manifind.evaluation import command as evaluation
 from manifind.evaluation.cache import default_cache_folder
+from manifind.evaluation.comparison import known_descriptors
 from manifind.evaluation.curves import FIGURES
 from manifind.evaluation.measures import DEFINITIONS
 from manifind.evaluation.methods import METHODS as EVALUATED
-from manifind.evaluation.published import known_descriptors
 from manifind.evaluation.tables import as_csv, as_json, as_table
 
 

@@ -1,4 +1,4 @@
-"""Neighbour lists that follow a change of the collection (`manifind.graph.update`), by tasks.
+"""Neighbour lists that follow a change of the collection (`manifind.graph.neighbours`), by tasks.
 
 The regions whose lists are searched for are compared with all regions tile by tile: a task has some of the former and a
 block of the latter, and writes the nearest of that block. Another kind of task lets new regions into the lists of a

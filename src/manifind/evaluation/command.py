@@ -7,7 +7,14 @@ from pathlib import Path
 from manifind.checks import check_choice
 from manifind.errors import InvalidInputError, MissingFileError
 from manifind.evaluation.cache import Cache
-from manifind.evaluation.comparison import ALL_FIGURES, Comparison, compare_methods, select_figures
+from manifind.evaluation.comparison import (
+    ALL_FIGURES,
+    Comparison,
+    check_descriptors,
+    compare_methods,
+    methods_of_the_paper,
+    select_figures,
+)
 from manifind.evaluation.dataset import EvaluationSet, prepare
 from manifind.evaluation.descriptors import DescriptorSet, is_descriptors, read_collection, read_names, read_queries
 from manifind.evaluation.formats import read_truth
@@ -15,7 +22,6 @@ from manifind.evaluation.measures import DEFINITIONS
 from manifind.evaluation.methods import ALL_METHODS, METHODS, MethodSpec, method_spec, parse, with_index_parameters
 from manifind.evaluation.photos import IndexedPhotos, Photos
 from manifind.evaluation.protocol import Protocol, name_lookup, preview
-from manifind.evaluation.published import check_descriptors, methods_of_the_paper
 from manifind.evaluation.report import check_drawing, drawings, report
 from manifind.evaluation.runner import Runner
 from manifind.evaluation.tables import as_csv, as_json, as_markdown

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from manifind.evaluation.comparison import SIGNIFICANCE, Comparison, versions
+from manifind.evaluation.comparison import PAPER, SIGNIFICANCE, Comparison, versions
 from manifind.evaluation.curves import BySize, Curve, fixed_parameters
 from manifind.evaluation.measures import DEFINITIONS, bootstrap_ci
-from manifind.evaluation.published import PAPER
 from manifind.evaluation.runner import PRECISION_RANKS, Run
 from manifind.kernels import thread_count
 from manifind.version import VERSION

@@ -21,9 +21,10 @@ from manifind.graph.neighbours import (
     LocalKnnBuilder,
     exact_neighbours,
     given_neighbours,
+    given_origin,
     nn_descent_neighbours,
+    update_neighbours,
 )
-from manifind.graph.update import given_origin, update_neighbours
 from manifind.kernels import NO_NEIGHBOUR, Neighbours, kernel
 from manifind.kernels.cpu.affinity import normalise
 

@@ -1,8 +1,8 @@
 """`Manifold`: the estimator that ties graph, diffusion and ranking together, on arrays.
 
-`estimator` has `fit`, `update` and `search`; `parameters` and `validation` check arguments; `building` computes the
-fitted state, which `fitted` owns; `searching` answers queries, on the whole graph or on the `subgraph` of a shortlist;
-`paths` says why an image was found; `serialization` checks saved arrays.
+`estimator` has `fit`, `update` and `search`; `validation` checks arguments; `building` computes the fitted state, which
+`fitted` owns; `searching` answers queries, on the whole graph or on the `subgraph` of a shortlist;
+`paths` says why an image was found.
 """
 
 from manifind.kernels import batch_size

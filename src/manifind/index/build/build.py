@@ -17,10 +17,17 @@ import numpy as np
 from manifind import kernels
 from manifind.errors import DamagedError, InvalidInputError, ManifindWarning
 from manifind.index.build import learning
-from manifind.index.build.backfill_features import extract_missing_features, supplement_journal, without_features
 from manifind.index.build.estimate import OnEstimate, check_resources, reading_limits
 from manifind.index.build.extractor_factory import place_on_device
-from manifind.index.build.gather import Workers, extract_locally, plan_extraction, record_outcomes
+from manifind.index.build.gather import (
+    Workers,
+    extract_locally,
+    extract_missing_features,
+    plan_extraction,
+    record_outcomes,
+    supplement_journal,
+    without_features,
+)
 from manifind.index.build.journal import Journal
 from manifind.index.build.merge import (
     GLOBAL,

@@ -19,7 +19,7 @@ from manifind.index.storage.manifest import Manifest, read_manifest, read_store
 from manifind.index.storage.remote import RemoteCollection
 from manifind.kernels import AUTO
 from manifind.manifold import BUILT, Manifold
-from manifind.manifold.serialization import check_ids
+from manifind.manifold.fitted import check_ids
 from manifind.storage import store
 from manifind.types import FloatArray, Vectors
 

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 
 from manifind.errors import DamagedError
 from manifind.kernels.api import FLOAT64_MAX_REGIONS, SCRATCH_BYTES, ArrayVectorSet, Backend, Operator, Solution
+from manifind.kernels.cpu.block_cg import multiply
 from manifind.kernels.cpu.native import core
-from manifind.kernels.cpu.spmm import multiply
 from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver, aggregate
 from manifind.kernels.threads import thread_count
 from manifind.types import FloatArray, IntArray, Progress, Vectors

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from manifind.kernels.api import SCRATCH_BYTES, ArrayVectorSet, Backend, Neighbours, Operator, Solution
 from manifind.kernels.cpu import affinity
-from manifind.kernels.cpu.block_cg import conjugate_gradient
-from manifind.kernels.cpu.spmm import multiply
+from manifind.kernels.cpu.block_cg import conjugate_gradient, multiply
 from manifind.kernels.threads import thread_count
 from manifind.kernels.topk import merge_topk
 from manifind.types import FloatArray, IntArray, Vectors

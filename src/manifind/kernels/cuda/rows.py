@@ -182,11 +182,11 @@ def _has_kernels(tensor: Tensor) -> bool:
 
 def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
     """Return the products of few queries with some rows of `vectors`, (m, rows), by a kernel."""
-    from manifind.kernels.cuda import dots
+    from manifind.kernels.cuda import tiles
 
     (m, d), count = queries.shape, len(rows)
     made = torch.empty((m, count), device=queries.device)
-    dots.products_with[(-(-count // BLOCK),)](
+    tiles.products_with[(-(-count // BLOCK),)](
         queries, vectors, rows, made, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
     )
     return made
