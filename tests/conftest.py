@@ -39,9 +39,8 @@ INTEGRATION_FILES = {"test_benchmarks.py", "test_attack.py", "test_release.py"}
 
 
 LONG_FILES = (
-    "test_object_store.py",
-    "test_milvus.py",
     "test_workers.py",
+    "test_milvus.py",
     "test_crash.py",
     "test_benchmarks.py",
     "test_collection.py",

@@ -13,6 +13,7 @@ from tests.distributed.ports import PATIENCE, free_port, wait_for
 from tests.distributed.slow_tasks import tasks_to_do, tasks_under_way
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+HOSTS = ("127.0.0.2", "127.0.0.3")
 QUIETLY = ("--no-dashboard", "--no-show", "--no-jupyter")
 
 
@@ -32,9 +33,9 @@ class DaskCluster:
         try:
             scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port), *QUIETLY)
             wait_for(self.port, scheduler, self.folder / "dask.log")
-            self.workers = [self.add_worker(host) for host in ("127.0.0.2", "127.0.0.3")]
+            self.workers = [self._start_worker(host) for host in HOSTS]
             with self._client() as client:
-                client.wait_for_workers(2, timeout=PATIENCE)
+                client.wait_for_workers(len(HOSTS), timeout=PATIENCE)
         except BaseException:
             self.__exit__()
             raise
@@ -46,8 +47,17 @@ class DaskCluster:
         for process in self._started:
             process.wait()
 
-    def add_worker(self, host: str) -> "subprocess.Popen[bytes]":
-        """Start one more worker, of one thread."""
+    def replace_killed_workers(self) -> None:
+        """Start a worker in place of each that was killed."""
+        killed = [number for number, worker in enumerate(self.workers) if worker.poll() is not None]
+        for number in killed:
+            self.workers[number] = self._start_worker(HOSTS[number])
+        if killed:
+            with self._client() as client:
+                client.wait_for_workers(len(HOSTS), timeout=PATIENCE)
+
+    def _start_worker(self, host: str) -> "subprocess.Popen[bytes]":
+        """Start a worker of one thread."""
         options = ["--host", host, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "2GiB"]
         return self._start("worker", self.address, *options, "--local-directory", str(self.folder))
 

@@ -40,16 +40,33 @@ from manifind.index.storage.snapshot import Snapshot
 from manifind.manifold import building
 from manifind.remote.store import StoreUnavailableError
 from manifind.storage import store
+from tests.distributed import s3_server
 from tests.distributed.conftest import save_photo
 from tests.distributed.dask_cluster import REPOSITORY, DaskCluster
-from tests.distributed.ports import PATIENCE
+from tests.distributed.ports import PATIENCE, free_port
+from tests.distributed.s3_server import Server
 from tests.index.small import SmallBackbone
+
+S3_PORT = free_port()
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    with DaskCluster(tmp_path_factory.mktemp("dask")) as running:
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    """The cluster of all tests. Its workers know where a server of S3 may come to be."""
+    with DaskCluster(tmp_path_factory.mktemp("dask"), s3_server.environment(S3_PORT)) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(dask: DaskCluster) -> Iterator[DaskCluster]:
+    yield dask
+    dask.replace_killed_workers()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with s3_server.running(S3_PORT, tmp_path_factory.mktemp("s3") / "log") as server:
+        yield server
 
 
 @pytest.fixture
@@ -476,28 +493,29 @@ def wait_for_tiles(folder: Path, count: int) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_workers_and_then_the_driver_are_killed_and_nothing_finished_is_done_again(tmp_path: Path) -> None:
+def test_workers_and_then_the_driver_are_killed_and_nothing_finished_is_done_again(
+    cluster: DaskCluster, tmp_path: Path
+) -> None:
     X = vectors(900)
     X.tofile(tmp_path / "all.f32")
-    with DaskCluster(tmp_path) as cluster:
-        with drive(cluster, tmp_path, "begins") as driver:
-            wait_for_tiles(tmp_path, 1)
-            cluster.kill(0)
-            cluster.workers[0] = cluster.add_worker("127.0.0.2")
-            wait_for_tiles(tmp_path, 3)
-            cluster.kill(1)
-            wait_for_tiles(tmp_path, 4)
-            driver.send_signal(signal.SIGKILL)
-            driver.communicate()
-        cluster.until_nothing_is_handed_out()
-        (tmp_path / "go-on").touch()
-        cluster.until_idle()  # what its workers had begun is finished
-        finished = sorted(tmp_path.glob("tiles-*/tile-*.npy"))
-        assert 4 <= len(finished) < 7
-        times = {tile: tile.stat().st_mtime_ns for tile in finished}
-        with drive(cluster, tmp_path, "goes on") as again:
-            told, _ = again.communicate(timeout=PATIENCE)
-        assert again.returncode == 0
+    with drive(cluster, tmp_path, "begins") as driver:
+        wait_for_tiles(tmp_path, 1)
+        cluster.kill(0)
+        cluster.replace_killed_workers()
+        wait_for_tiles(tmp_path, 3)
+        cluster.kill(1)
+        wait_for_tiles(tmp_path, 4)
+        driver.send_signal(signal.SIGKILL)
+        driver.communicate()
+    cluster.until_nothing_is_handed_out()
+    (tmp_path / "go-on").touch()
+    cluster.until_idle()  # what its workers had begun is finished
+    finished = sorted(tmp_path.glob("tiles-*/tile-*.npy"))
+    assert 4 <= len(finished) < 7
+    times = {tile: tile.stat().st_mtime_ns for tile in finished}
+    with drive(cluster, tmp_path, "goes on") as again:
+        told, _ = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0
     assert {tile: tile.stat().st_mtime_ns for tile in finished} == times
     tasks_left = 14 - len(finished)
     assert len(told.splitlines()) == tasks_left, "a finished tile is no task"
@@ -534,3 +552,82 @@ def test_an_object_store_that_does_not_answer_is_named_in_a_sentence() -> None:
         StoreUnavailableError, match=r"^ftp://127.0.0.1:9/folder did not answer \(.*refused\); see that it is"
     ):
         ExchangeDir("ftp://127.0.0.1:9/folder").exists("a")
+
+
+# -- through an object store -------------------------------------------------------------------------------------------
+
+BUCKET = "s3://bucket/folder"
+
+S3_DRIVER = """
+import sys
+from pathlib import Path
+import numpy as np
+from manifind.distributed import block_design as planes
+from manifind.distributed.workers import workers
+from manifind.graph import exact_neighbours
+from tests.distributed.slow_tasks import slowly
+
+slowly(Path(sys.argv[2]), most=100)
+planes.ORDERS = (2,)
+file = Path(sys.argv[2]) / "all.f32"
+X = np.fromfile(file, np.float32).reshape(-1, 24)
+lists = exact_neighbours(workers(sys.argv[1], shards=sys.argv[3]).knn_builder(X, file), 30)
+np.save(file.with_name("ids.npy"), lists.ids)
+"""
+
+
+@pytest.mark.slow
+def test_an_index_through_s3_is_that_of_one_process_and_leaves_nothing_there(
+    s3: Server, cluster: DaskCluster, tmp_path: Path
+) -> None:
+    photos = tmp_path / "photos"
+    for number in range(8):
+        save_photo(photos / f"{number}.png", number)
+    command = [sys.executable, "-m", "manifind.cli", "index", str(photos), "-o", str(tmp_path / "there.manifind")]
+    command += [
+        "--json",
+        "--regions-per-image",
+        "5",
+        "--scales",
+        "1",
+        "--long-side",
+        "128",
+        "--scheduler",
+        cluster.address,
+        "--shards",
+        BUCKET,
+    ]
+    subprocess.run(  # noqa: S603
+        command, env=cluster.environment, stdout=subprocess.DEVNULL, check=True, timeout=2 * PATIENCE
+    )
+    seen = s3.written()
+    assert any("described" in name for name in seen)
+    assert any("vectors.f16" in name for name in seen), "what photos teach is added up by workers"
+    assert any("tile" in name for name in seen)
+    assert s3.names() == []
+    here = Index.create(tmp_path / "here.manifind", photos, regions_per_image=5, scales=(1.0,), long_side=128)
+    there = Index.open(tmp_path / "there.manifind")
+    for name, array in here.manifold.to_arrays()[1].items():
+        np.testing.assert_array_equal(there.manifold.to_arrays()[1][name], array, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_while_tiles_come_to_s3_costs_nothing_but_its_task(
+    s3: Server, cluster: DaskCluster, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((900, 24)).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X.tofile(tmp_path / "all.f32")
+    command = [sys.executable, "-c", S3_DRIVER, cluster.address, str(tmp_path), f"{BUCKET}/killed"]
+    with subprocess.Popen(command, env=cluster.environment) as driver:  # noqa: S603
+        try:
+            until = time.monotonic() + PATIENCE
+            while not any("/tile-" in name for name in s3.names()):
+                assert time.monotonic() < until, "the tiles do not come"
+                time.sleep(0.02)
+            cluster.kill(0)
+            assert driver.wait(timeout=PATIENCE) == 0
+        finally:
+            driver.kill()
+    np.testing.assert_array_equal(np.load(tmp_path / "ids.npy"), exact_neighbours(X, 30).ids)
