@@ -15,15 +15,21 @@ import pytest
 from tests.distributed.dask_cluster import REPOSITORY
 from tests.distributed.ports import wait_for
 
+CLIENT = REPOSITORY / ".venv" / "s3"
+"""Where ``scripts/s3`` installs the server and what reaches it."""
+IN_VENV = Path(sys.prefix) == REPOSITORY / ".venv"
+
 
 def environment(port: int) -> dict[str, str]:
     """Return what processes are started with that reach the server at a port."""
+    if IN_VENV:
+        CLIENT.mkdir(exist_ok=True)  # Python looks again only into folders that were there when it started
     return {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "anybody",
         "AWS_SECRET_ACCESS_KEY": "anything",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY / ".venv" / "s3"), str(REPOSITORY)]),
+        "PYTHONPATH": os.pathsep.join([str(CLIENT), str(REPOSITORY)]),
     }
 
 
@@ -49,7 +55,7 @@ class Server:
 @contextmanager
 def running(port: int, log: Path) -> Iterator[Server]:
     """Run a server at a port, or skip the test where none can be installed."""
-    if Path(sys.prefix) != REPOSITORY / ".venv":
+    if not IN_VENV:
         pytest.skip("tests do not run in the .venv of the repository, beside which scripts/s3 installs a server of S3")
     script = REPOSITORY / "scripts" / "s3"
     installed = subprocess.run([script, "--install"], capture_output=True, text=True, check=False)  # noqa: S603

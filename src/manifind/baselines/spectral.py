@@ -86,9 +86,9 @@ def decompose(S: sp.csr_array, rank: int = 1000, *, progress: Progress | None = 
     for label, (start, end) in enumerate(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)):
         size = end - start
         if size > 1:
-            own = min(size, max(LEAST, math.ceil(rank * size / n)))
+            rank_of_part = min(size, max(LEAST, math.ceil(rank * size / n)))
             report = None if progress is None else partial(_within, progress, start, size, n)
-            parts[label] = Spectrum(order[start:end], *_largest(blocks[start:end, start:end], own, report))
+            parts[label] = Spectrum(order[start:end], *_largest(blocks[start:end, start:end], rank_of_part, report))
     if progress is not None:
         progress(n, n)
     return Spectra(component.astype(np.int32), parts)
@@ -102,9 +102,9 @@ def combine(spectra: Spectra, seeds: Sequence[Seed], alpha: float) -> FloatArray
         if label in spectra.parts:
             rows, values, vectors = spectra.parts[label]
             beyond = (1 - alpha) / (1 - alpha * values) - (1 - alpha)
-            own = y[rows]
-            met = np.flatnonzero(own.any(axis=1))
-            scores[rows] += vectors @ (beyond[:, None] * (vectors[met].T @ own[met])).astype(np.float32)
+            y_of_part = y[rows]
+            met = np.flatnonzero(y_of_part.any(axis=1))
+            scores[rows] += vectors @ (beyond[:, None] * (vectors[met].T @ y_of_part[met])).astype(np.float32)
     return scores
 
 

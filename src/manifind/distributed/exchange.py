@@ -62,10 +62,10 @@ class ExchangeDir:
     def names(self) -> list[str]:
         """Return the names of all files and folders."""
         if self.folder is not None:
-            return sorted(one.name for one in self.folder.iterdir()) if self.folder.is_dir() else []
+            return sorted(file.name for file in self.folder.iterdir()) if self.folder.is_dir() else []
         with _store(self.where) as (system, root):
             there = system.ls(root, detail=False) if system.exists(root) else []
-        return sorted(one.rstrip("/").rpartition("/")[2] for one in there)
+        return sorted(file.rstrip("/").rpartition("/")[2] for file in there)
 
     def write(self, name: str, chunks: Iterable[disk.Bytes]) -> None:
         """Write a file."""
@@ -208,7 +208,7 @@ def _store(where: str) -> Iterator[tuple[Any, str]]:
     except ManifindError:
         raise
     except Exception as error:  # each store has errors of its own
-        said = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise StoreUnavailableError(
-            f"{where} did not answer ({said}); see that it is there and that you may write to it, and try again."
+            f"{where} did not answer ({reason}); see that it is there and that you may write to it, and try again."
         ) from error

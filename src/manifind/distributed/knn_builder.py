@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,14 @@ import scipy.sparse as sp
 from manifind.distributed import block_design, mutual_graph, tasks, update_knn
 from manifind.distributed.exchange import ArrayFile, ExchangeDir, digest_arrays, read_division
 from manifind.distributed.mutual_graph import Lists
-from manifind.distributed.tasks import TaskExecutor, run_missing
+from manifind.distributed.tasks import run_missing
 from manifind.kernels import NN_DESCENT, SCRATCH_BYTES, KnnGraphBuilder, Neighbours, VectorSet, backend
 from manifind.kernels.topk import merge_topk
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray, Progress, Vectors
+
+if TYPE_CHECKING:
+    from manifind.distributed.workers import DaskWorkers
 
 PAIR_BYTES = 48
 """What a task takes for a pair of a list while it joins lists."""
@@ -82,7 +85,7 @@ class DaskKnnBuilder(KnnGraphBuilder):
 
     def __init__(
         self,
-        executor: TaskExecutor,
+        executor: "DaskWorkers",
         vectors: Vectors,
         file: Path,
         exchange: ExchangeDir,

@@ -39,9 +39,9 @@ class Lists(NamedTuple):
     def of(self, start: int, end: int) -> tuple[Numbers, Numbers, FloatArray]:
         """Return all pairs of regions that some regions list: who, whom, and how similar they are."""
         ids, similarities = (file[start:end][:, : self.k] for file in (self.ids, self.similarities))
-        own = np.broadcast_to(np.arange(start, end)[:, None], ids.shape)
-        kept = (ids >= 0) & (ids != own) & (similarities > 0)
-        return own[kept], ids[kept].astype(np.int64), np.asarray(similarities[kept])
+        rows = np.broadcast_to(np.arange(start, end)[:, None], ids.shape)
+        kept = (ids >= 0) & (ids != rows) & (similarities > 0)
+        return rows[kept], ids[kept].astype(np.int64), np.asarray(similarities[kept])
 
 
 @file_task

@@ -7,11 +7,10 @@ The parts are those of one process (`manifind.index.build.learning`), and so are
 import hashlib
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,23 +30,10 @@ from manifind.kernels import backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from manifind.distributed.workers import DaskWorkers
+
 MAX_ID = 2**31 - 1
-
-
-class TaskExecutor(Protocol):
-    """Runs tasks: `manifind.distributed.workers.DaskWorkers`."""
-
-    def machines(self) -> "Counter[str]":
-        """Return how many tasks each machine runs at once."""
-
-    def threads(self, tasks: int) -> list[int]:
-        """Return how many threads each of some tasks may use."""
-
-    def memory(self) -> int:
-        """Return the bytes that the rows of one task may take."""
-
-    def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
-        """Hand out tasks, and yield their places as they are done."""
 
 
 def file_task(compute: Callable[..., Iterable[disk.Bytes]]) -> Callable[..., bool]:
@@ -68,7 +54,7 @@ def file_task(compute: Callable[..., Iterable[disk.Bytes]]) -> Callable[..., boo
     return task
 
 
-def run_missing(executor: TaskExecutor, exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+def run_missing(executor: "DaskWorkers", exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
     """Run the tasks whose files do not exist; yield the positions of all tasks, each once its file exists."""
     existing = set(exchange.names())
     missing = [position for position, call in enumerate(calls) if call[-1] not in existing]
@@ -106,12 +92,7 @@ def merge_neighbours(
 ) -> Iterable[disk.Bytes]:
     """Merge the lists that several tasks found for one block of rows: best first, of equals the lowest id first.
 
-    Parameters
-    ----------
-    exchange, files
-        The files of `find_neighbours`, each with the offset of the block's first row.
-    start, size, k
-        The first row of the block, its number of rows, and neighbours to keep.
+    `files` are those of `find_neighbours`, each with the offset of the block's first row.
     """
     keys = []
     for number, (name, offset) in enumerate(files):
@@ -150,9 +131,9 @@ def extract_regions(
     boxes: list[Any] = []
     local: list[Any] = []
     for key, path, size, mtime_ns in found:
-        one = ListedFile(key, Path(path), size, mtime_ns)
+        file = ListedFile(key, Path(path), size, mtime_ns)
         try:
-            photo = read_photo(one.path, long_side=extractor.long_side)
+            photo = read_photo(file.path, long_side=extractor.long_side)
         except UnreadableImageError as error:
             summaries.append([error.reason, error.temporary])
         else:
@@ -278,4 +259,4 @@ def read_whitened(exchange: ExchangeDir, name: str) -> list[Regions]:
     counts, vectors, boxes = exchange.arrays(name, 3)
     ends = np.cumsum(counts)[:-1]
     photos = zip(np.split(vectors.astype(np.float32), ends), np.split(boxes, ends), strict=True)
-    return [Regions(*own) for own in photos]
+    return [Regions(*photo) for photo in photos]

@@ -9,18 +9,21 @@ maps.
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
 from manifind.distributed.exchange import ROWS_PER_READ, ArrayFile, ExchangeDir, digest_arrays, read_division
-from manifind.distributed.tasks import TaskExecutor, file_task, read_lists, run_missing
+from manifind.distributed.tasks import file_task, read_lists, run_missing
 from manifind.graph.neighbours import insert_new_rows
 from manifind.kernels import JOIN_BLOCK_ROWS, Neighbours, backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray, Progress
+
+if TYPE_CHECKING:
+    from manifind.distributed.workers import DaskWorkers
 
 SEARCHED, COMPLETE = 1, 2
 """What a region's state may say: its list is searched for; it had everybody before new regions came."""
@@ -70,23 +73,23 @@ def insert_rows(change: Change, block: Span, batch_size: int, threads: int) -> I
     """Insert new regions, `batch_size` at a time, into the lists of a block that are not searched for."""
     kernels.set_threads(threads)
     state = change.state[slice(*block)][:, 0]
-    own = np.flatnonzero(state & SEARCHED == 0)
-    complete = state[own] & COMPLETE != 0
-    ids, similarities = (file[slice(*block)][own] for file in (change.ids, change.similarities))
+    places = np.flatnonzero(state & SEARCHED == 0)
+    complete = state[places] & COMPLETE != 0
+    ids, similarities = (file[slice(*block)][places] for file in (change.ids, change.similarities))
     vectors = change.vectors[slice(*block)]
     for first in range(0, change.new.shape[0], batch_size):
         coming = change.new[first : first + batch_size][:, 0]
         arrivals = read_rows(change.vectors, coming).T
-        for at in range(0, len(own), JOIN_BLOCK_ROWS):
-            some = slice(at, at + JOIN_BLOCK_ROWS)
-            products = vectors[own[some]].astype(np.float32) @ arrivals
-            lists = Neighbours(ids[some], similarities[some])
-            ids[some], similarities[some] = insert_new_rows(lists, products, coming, complete[some])
+        for at in range(0, len(places), JOIN_BLOCK_ROWS):
+            chunk = slice(at, at + JOIN_BLOCK_ROWS)
+            products = vectors[places[chunk]].astype(np.float32) @ arrivals
+            lists = Neighbours(ids[chunk], similarities[chunk])
+            ids[chunk], similarities[chunk] = insert_new_rows(lists, products, coming, complete[chunk])
     return disk.npy(np.stack([ids, similarities.view(np.int32)]))
 
 
 def update_lists(
-    executor: TaskExecutor,
+    executor: "DaskWorkers",
     vectors: ArrayFile,
     lists: tuple[ArrayFile, ArrayFile],
     out: tuple[IntArray, FloatArray],
@@ -98,18 +101,8 @@ def update_lists(
 ) -> None:
     """Bring lists up to date in place, by tasks; those that an earlier driver had done are not done again.
 
-    Parameters
-    ----------
-    executor
-        Who runs the tasks.
-    vectors, lists
-        As tasks see them.
-    out
-        The lists as they are seen here.
-    searched, new, complete
-        As `manifind.kernels.KnnGraphBuilder.update` has them.
-    exchange, progress
-        Where files are exchanged, a folder of this change alone, and what is called with the regions done and all.
+    `lists` are as tasks see them, `out` as they are seen here; `searched`, `new` and `complete` are those of
+    `KnnGraphBuilder.update`. `exchange` is a folder of this change alone.
     """
     ids, similarities = out
     n, width = ids.shape
@@ -125,9 +118,9 @@ def update_lists(
     blocks = _spans(n, _block_rows(executor, n, vectors.shape[1], width, exchange))
     groups = _spans(len(searched), min(MAX_SEARCHED_ROWS, blocks[0][1]))
     total, done = len(searched) + (n - len(searched) if len(new) else 0), 0
-    for group, found in _search_groups(executor, change, groups, blocks, width + 1, exchange):
+    for group, lists_of_group in _search_groups(executor, change, groups, blocks, width + 1, exchange):
         rows = searched[slice(*group)]
-        ids[rows], similarities[rows] = Neighbours(*found).without_self(rows)
+        ids[rows], similarities[rows] = Neighbours(*lists_of_group).without_self(rows)
         done += len(rows)
         if progress is not None:
             progress(done, total)
@@ -154,7 +147,7 @@ def exchange_name(vectors: npt.NDArray[np.floating], ids: IntArray) -> str:
     return f"following-{digest_arrays(vectors, ids)}"
 
 
-def _block_rows(executor: TaskExecutor, n: int, d: int, width: int, exchange: ExchangeDir) -> int:
+def _block_rows(executor: "DaskWorkers", n: int, d: int, width: int, exchange: ExchangeDir) -> int:
     """Return how many regions a block has, and are searched for together: as an earlier driver divided, if it fits."""
     most = max(1, executor.memory() // (8 * d + PAIR_BYTES * (width + 1)))
     step = read_division(exchange, "step-", lambda there: there <= most)
@@ -165,7 +158,7 @@ def _block_rows(executor: TaskExecutor, n: int, d: int, width: int, exchange: Ex
 
 
 def _search_groups(
-    executor: TaskExecutor, change: Change, groups: list[Span], blocks: list[Span], k: int, exchange: ExchangeDir
+    executor: "DaskWorkers", change: Change, groups: list[Span], blocks: list[Span], k: int, exchange: ExchangeDir
 ) -> Iterator[tuple[Span, tuple[IntArray, FloatArray]]]:
     """Yield the `k` nearest of each group of regions that are searched for, as soon as all its tiles are done."""
     tiles = list(itertools.product(range(len(groups)), range(len(blocks))))
@@ -187,11 +180,13 @@ def _merge(exchange: ExchangeDir, names: list[str], k: int) -> tuple[IntArray, F
     """Return the best of what several tasks found: of equals the lower id is first."""
     ids = similarities = None
     for name in names:
-        own, near = read_lists(exchange, name)
+        block_ids, block_similarities = read_lists(exchange, name)
         if ids is not None and similarities is not None:
-            own, near = np.concatenate([ids, own], axis=1), np.concatenate([similarities, near], axis=1)
-        best = np.argsort(-near, axis=1, kind="stable")[:, :k]  # blocks come in the order of their ids
-        ids, similarities = np.take_along_axis(own, best, axis=1), np.take_along_axis(near, best, axis=1)
+            block_ids = np.concatenate([ids, block_ids], axis=1)
+            block_similarities = np.concatenate([similarities, block_similarities], axis=1)
+        best = np.argsort(-block_similarities, axis=1, kind="stable")[:, :k]  # blocks come in the order of their ids
+        ids = np.take_along_axis(block_ids, best, axis=1)
+        similarities = np.take_along_axis(block_similarities, best, axis=1)
     assert ids is not None and similarities is not None  # noqa: S101, PT018 (there is at least one block)
     return ids, similarities
 

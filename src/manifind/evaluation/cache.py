@@ -47,12 +47,7 @@ def code_checksum(*packages: str, root: Path = PACKAGE) -> str:
 class Cache:
     """A folder of cached entries; with `folder` None nothing is cached.
 
-    Parameters
-    ----------
-    folder
-        Made when the first entry is written.
-    say : callable
-        Called with a sentence about an entry that is damaged and is computed again.
+    `warn` is called with a sentence about an entry that is damaged and is computed again.
     """
 
     def __init__(self, folder: Path | None, warn: Callable[[str], None] = lambda _: None) -> None:

@@ -92,16 +92,8 @@ def run(
 ) -> Evaluation:
     """Read a collection and its ground truths, run methods, and return what was measured.
 
-    Parameters
-    ----------
-    request
-        The options.
-    extractor
-        Called for the extractor and the training of its whitening, if the collection is a folder of photos.
-    progress
-        Called with a stage, how much of it is done, and how much there is.
-    warn
-        Called with a sentence about each thing that is left out, skipped or damaged.
+    `extractor` is called for the extractor and the training of its whitening if the collection is a folder of photos;
+    `warn` with a sentence about each thing that is left out, skipped or damaged.
     """
     check_choice(request.definition, DEFINITIONS, "definition")
     check_descriptors(request.descriptors)

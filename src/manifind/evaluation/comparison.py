@@ -254,20 +254,8 @@ def compare_methods(
 ) -> Comparison:
     """Run methods on data, and what the paper's figures need.
 
-    Parameters
-    ----------
-    data
-        Protocols with their descriptors.
-    specs
-        Methods; one that the descriptors are not for is left out of the table.
-    runner
-        What runs them.
-    definition : str
-        Of average precision, one of `DEFINITIONS`.
-    figures
-        What `select_figures` returned.
-    descriptors
-        What the descriptors are, by the name that published figures know them by.
+    `figures` are what `select_figures` returned; `descriptors` is the name that published figures know the descriptors
+    by.
     """
     runs = [
         runner.run(dataset, [*specs, *(spec for figure in figures for spec in figure.specs(dataset))])

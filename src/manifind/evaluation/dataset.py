@@ -224,12 +224,12 @@ def _check_order(data: EvaluationSet) -> None:
     """
     protocol = data.protocol
     find = name_lookup(protocol.images)
-    own = [find(query.image) for query in protocol.queries]
-    all_own = all(place is not None for place in own)
+    own_places = [find(query.image) for query in protocol.queries]
+    all_own = all(place is not None for place in own_places)
     expected: Sequence[np.ndarray] = (
-        [np.array([place]) for place in own]
+        [np.array([place]) for place in own_places]
         if all_own
-        else [np.concatenate([task.positives[i] for task in protocol.tasks]) for i in range(len(own))]
+        else [np.concatenate([task.positives[i] for task in protocol.tasks]) for i in range(len(own_places))]
     )
     count = len(protocol.images)
     rankings = data.search(data.fit(NearestImages(), None, None))

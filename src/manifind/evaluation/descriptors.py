@@ -87,9 +87,9 @@ class DescriptorSet:
     @property
     def any(self) -> Descriptors:
         """Return the descriptors of regions, or the global descriptors where there are no others."""
-        found = self.regional or self.whole
-        assert found is not None  # noqa: S101 (one of them is there, see `descriptor_set`)
-        return found
+        rows = self.regional or self.whole
+        assert rows is not None  # noqa: S101 (one of them is there, see `descriptor_set`)
+        return rows
 
     @property
     def count(self) -> int:
@@ -131,7 +131,7 @@ class DescriptorSet:
 
     def checksum(self) -> str:
         """Return the SHA-256 of all descriptors."""
-        parts = ["" if one is None else one.checksum() for one in (self.regional, self.whole)]
+        parts = ["" if kind is None else kind.checksum() for kind in (self.regional, self.whole)]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
@@ -144,15 +144,8 @@ def descriptor_set(
 ) -> DescriptorSet:
     """Check descriptors and return them.
 
-    Parameters
-    ----------
-    what
-        Where they came from, for errors.
-    arrays
-        ``vectors``, with ``image_of`` or ``query_of`` where there are several rows for one; ``global_vectors``.
-    names
-        Of the images or queries.
-    kind : {"image", "query"}
+    `arrays` have ``vectors``, with ``image_of`` or ``query_of`` where there are several rows for one, and
+    ``global_vectors``. `what` says where they came from, for errors; `kind` is "image" or "query".
     """
     if "vectors" not in arrays and "global_vectors" not in arrays:
         raise InvalidInputError(
@@ -163,24 +156,24 @@ def descriptor_set(
         whole = _descriptors(what, arrays["global_vectors"], None, kind, names)
     if "vectors" in arrays:
         of = arrays.get("image_of", arrays.get("query_of"))
-        found = _descriptors(what, arrays["vectors"], of, kind, names)
+        regions = _descriptors(what, arrays["vectors"], of, kind, names)
         if of is None and whole is None:
-            whole = found
+            whole = regions
         else:
-            regional = found
+            regional = regions
     if regional is not None and whole is not None and regional.count != whole.count:
         raise InvalidInputError(
             f"{what} has regions of {regional.count} and global descriptors of {whole.count} {_many(kind)}.",
             code="image-count",
         )
-    made = DescriptorSet(what, regional, whole, None if names is None else tuple(map(str, names)))
-    if made.names is not None:
-        repeated = duplicate_names(made.names)
+    descriptors = DescriptorSet(what, regional, whole, None if names is None else tuple(map(str, names)))
+    if descriptors.names is not None:
+        repeated = duplicate_names(descriptors.names)
         if repeated:
             raise InvalidInputError(
                 f"{what} names {preview(repeated)} twice; give each {kind} a name of its own.", code="duplicate-name"
             )
-    return made
+    return descriptors
 
 
 def _descriptors(
@@ -278,8 +271,8 @@ def read_collection(path: Path, names: Path | None = None) -> tuple[DescriptorSe
             descriptor_set(str(path), images, listed),
             descriptor_set(f"the queries of {path}", queries, kind="query") if queries else None,
         )
-    arrays, own = _read_file(path)
-    return descriptor_set(str(path), arrays, listed if listed is not None else own), None
+    arrays, stored_names = _read_file(path)
+    return descriptor_set(str(path), arrays, listed if listed is not None else stored_names), None
 
 
 def read_queries(path: Path) -> DescriptorSet:
@@ -371,8 +364,8 @@ def _authors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDA
             for node, target, kind in (("V", images, "image"), ("Q", queries, "query")):
                 if f"{group}/{node}" not in file:
                     continue
-                found, counts = _cells(file, file[f"{group}/{node}"])
-                target[rows] = found
+                descriptors, counts = _cells(file, file[f"{group}/{node}"])
+                target[rows] = descriptors
                 if of is not None:
                     target[f"{kind}{of}"] = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     if not images:

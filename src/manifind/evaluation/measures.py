@@ -46,11 +46,11 @@ def average_precision(
     if cut:
         return average_precision_at(ranked, positives, int(cut), junk)
     ranks, _, count = _ranks(ranked, positives, junk)
-    found = np.arange(len(ranks))
-    precision = (found + 1) / (ranks + 1)
+    positives_before = np.arange(len(ranks))
+    precision = (positives_before + 1) / (ranks + 1)
     if name == "mean":
         return float(precision.sum() / count)
-    before = np.divide(found, ranks, out=np.ones(len(ranks)), where=ranks > 0)
+    before = np.divide(positives_before, ranks, out=np.ones(len(ranks)), where=ranks > 0)
     return float(((before + precision) / 2).sum() / count)
 
 

@@ -69,15 +69,19 @@ class Method:
     def _known(self) -> dict[str, Any]:
         known: dict[str, Any] = {}
         if inspect.isclass(self.make) and issubclass(self.make, RegionalDiffusion):
-            known = {name: one.default for name, one in inspect.signature(Manifold).parameters.items()}
+            known = {name: parameter.default for name, parameter in inspect.signature(Manifold).parameters.items()}
             known |= _keywords(RegionalDiffusion)
             del known["memory"], known["reserve"]
         return known | _keywords(self.make)
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
-    found = inspect.signature(function).parameters
-    return {name: one.default for name, one in found.items() if one.kind is one.KEYWORD_ONLY and name != "memory"}
+    parameters = inspect.signature(function).parameters
+    return {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name != "memory"
+    }
 
 
 @dataclass(frozen=True)

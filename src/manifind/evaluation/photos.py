@@ -49,20 +49,8 @@ class PhotoDescriptors(NamedTuple):
 class Photos:
     """The photos of a folder, and their extractor.
 
-    Parameters
-    ----------
-    root
-        The folder.
-    extractor
-        The extractor of the photos.
-    cache
-        Where descriptors are cached.
-    progress
-        Called with a stage, how much of it is done, and how much there is.
-    warn : callable, optional
-        Called with a sentence about each photo that cannot be read.
-    learning : WhiteningTraining, optional
-        How a whitening is learnt from the photos, in place of the extractor's.
+    `learning` says how a whitening is learnt from the photos, in place of the extractor's. `warn` is called with a
+    sentence about each photo that cannot be read.
     """
 
     def __init__(

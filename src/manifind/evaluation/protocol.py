@@ -103,12 +103,12 @@ class Protocol:
         """
         if self.query_counts:
             return self
-        own = self.own_photos()
+        own_photos = self.own_photos()
 
         def with_own(junk: Images, photo: int | None) -> Images:
             return junk if photo is None else np.union1d(junk, [photo])
 
-        tasks = [replace(task, junk=tuple(map(with_own, task.junk, own))) for task in self.tasks]
+        tasks = [replace(task, junk=tuple(map(with_own, task.junk, own_photos))) for task in self.tasks]
         return replace(self, tasks=tuple(tasks))
 
     def merge_copies(self, names: Sequence[str], copies: Mapping[str, str]) -> "Protocol":
@@ -138,7 +138,7 @@ class Protocol:
         tasks = []
         for task in self.tasks:
             distinct = [np.unique(moved[numbers]) for numbers in task.positives]
-            positives = [numbers[numbers != own] for numbers, own in zip(distinct, ignored, strict=True)]
+            positives = [numbers[numbers != own_photo] for numbers, own_photo in zip(distinct, ignored, strict=True)]
             junk = [np.setdiff1d(moved[a], b) for a, b in zip(task.junk, positives, strict=True)]
             tasks.append(replace(task, positives=tuple(positives), junk=tuple(junk)))
         return replace(
@@ -152,37 +152,37 @@ class Protocol:
 
     def own_photos_note(self) -> str:
         """Warn whether the photos that queries were cut out of count, are ignored, or are not there."""
-        own = self.own_photos()
-        there = [i for i, photo in enumerate(own) if photo is not None]
-        ignored = sum(all(_contains(task.junk[i], own[i]) for task in self.tasks) for i in there)
+        photos = self.own_photos()
+        there = [i for i, photo in enumerate(photos) if photo is not None]
+        ignored = sum(all(_contains(task.junk[i], photos[i]) for task in self.tasks) for i in there)
         return (
-            f"of {len(own)} queries' own photos {len(own) - len(there)} are not in the collection, {ignored} are "
+            f"of {len(photos)} queries' own photos {len(photos) - len(there)} are not in the collection, {ignored} are "
             f"ignored and {len(there) - ignored} count"
         )
 
     def relative_sizes(self, query: int, images: Iterable[int]) -> npt.NDArray[np.float64]:
         """Return the share of each image that the object of a query covers; NaN where it is not known."""
         boxes = self.objects[query] if self.objects else {}
-        found = []
+        shares = []
         for image in images:
             box, size = boxes.get(int(image)), self.sizes.get(int(image))
             if box is None or size is None:
-                found.append(np.nan)
+                shares.append(np.nan)
             else:
-                found.append((box[2] - box[0]) * (box[3] - box[1]) / (size[0] * size[1]))
-        return np.array(found, np.float64)
+                shares.append((box[2] - box[0]) * (box[3] - box[1]) / (size[0] * size[1]))
+        return np.array(shares, np.float64)
 
 
 def _own_photos(images: Sequence[str], queries: Sequence[QueryPhoto]) -> list[int | None]:
     find = name_lookup(images)
-    found = []
+    photos = []
     for query in queries:
         number = find(query.image)
         if number is not None:
             asked, listed = (f"/{without_suffix(name)}" for name in (query.image, images[number]))
             number = number if asked.endswith(listed) or listed.endswith(asked) else None
-        found.append(number)
-    return found
+        photos.append(number)
+    return photos
 
 
 def check(protocol: Protocol) -> None:
@@ -221,13 +221,13 @@ def check(protocol: Protocol) -> None:
         "no-positives",
     )
     if not protocol.query_counts:
-        own = [
+        own_positives = [
             query.name
             for i, (query, photo) in enumerate(zip(queries, protocol.own_photos(), strict=True))
             if any(_contains(task.positives[i], photo) for task in protocol.tasks)
         ]
         refuse(
-            own,
+            own_positives,
             name,
             "has the photo of the query itself among the positives of {}; take it out or make it junk, or say that "
             "it counts (--query-counts, or query_counts in JSON)",

@@ -54,7 +54,7 @@ def report(comparison: Comparison, pictures: dict[str, bytes], find: Find | None
             for curve in comparison.curves
         ],
         sizes=None if comparison.sizes is None else {"png": pictures["sizes"], "cells": size_cells(comparison.sizes)},
-        gains=[_gain(comparison, one, find) for one in comparison.gains],
+        gains=[_gain(comparison, gain, find) for gain in comparison.gains],
         figures=[("At the cutoff", cutoff_cells(comparison)), ("Off line", cost_cells(comparison))],
         texts=[
             ("Which differences are more than chance", difference_cells(comparison)),
@@ -138,12 +138,12 @@ def _lines(axes: "Axes", curve: Curve, heights: list[float], label: str) -> None
     by_line: dict[tuple[str, str], list[tuple[Point, float]]] = {}
     for point, height in zip(curve.points, heights, strict=True):
         by_line.setdefault((point.column, point.line), []).append((point, height))
-    for (column, line), own in by_line.items():
+    for (column, line), points in by_line.items():
         colour = COLOURS[series.index((column, line)) % len(COLOURS)]
         style = STYLES[names.index(line) % len(STYLES)]
-        xs = [point.x for point, _ in own]
-        axes.plot(xs, [height for _, height in own], style, ms=4, lw=1.4, color=colour, label=f"{column}, {line}")
-        for point, height in own:
+        xs = [point.x for point, _ in points]
+        axes.plot(xs, [height for _, height in points], style, ms=4, lw=1.4, color=colour, label=f"{column}, {line}")
+        for point, height in points:
             if curve.name == "mixtures" or (curve.name in TIMED and point.x in LABELLED):
                 place = (0, -11 if names.index(line) % 2 else 6)
                 axes.annotate(

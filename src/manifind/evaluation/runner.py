@@ -182,16 +182,8 @@ class Run(EvaluationResult):
 class Runner:
     """Runs methods, or takes their rankings from the cache of earlier runs.
 
-    Parameters
-    ----------
-    cache
-        Where rankings are cached.
-    progress
-        Called with a stage, how much of it is done, and how much there is.
-    say : callable
-        Called with a sentence about each method that is left out because a package is not installed.
-    fresh : bool
-        Compute and cache everything again.
+    With `fresh`, everything is computed and cached again. `warn` is called with a sentence about each method that is
+    left out because a package is not installed.
     """
 
     def __init__(

@@ -348,7 +348,7 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, Mapping):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _without_nan(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [_without_nan(entry) for entry in value]
     return value

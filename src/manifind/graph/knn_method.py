@@ -173,12 +173,12 @@ def estimate_recall(
     if method == EXACT or k < 1:
         return report
     rows = np.sort(np.random.default_rng(0).choice(n, min(n, sample), replace=False)).astype(np.int32)
-    own = regions.gather(rows)
-    _, similarities = Neighbours(*regions.search(own, k + 1, memory=memory)).without_self(rows)
-    found = 0
-    for row, one, last in zip(rows.tolist(), own, similarities[:, -1].tolist(), strict=True):
+    vectors_of_rows = regions.gather(rows)
+    _, similarities = Neighbours(*regions.search(vectors_of_rows, k + 1, memory=memory)).without_self(rows)
+    n_found = 0
+    for row, vector, last in zip(rows.tolist(), vectors_of_rows, similarities[:, -1].tolist(), strict=True):
         ids = np.unique(lists.ids[row, :k])
-        found += int((regions.gather(ids[ids >= 0]) @ one >= last - TIE_TOLERANCE).sum())
-    report = report._replace(recall=min(1.0, found / (len(rows) * k)), sample=len(rows))
-    log.log(logging.WARNING if found < POOR_RECALL * len(rows) * k else logging.INFO, "graph: %s", report.words())
+        n_found += int((regions.gather(ids[ids >= 0]) @ vector >= last - TIE_TOLERANCE).sum())
+    report = report._replace(recall=min(1.0, n_found / (len(rows) * k)), sample=len(rows))
+    log.log(logging.WARNING if n_found < POOR_RECALL * len(rows) * k else logging.INFO, "graph: %s", report.words())
     return report

@@ -51,16 +51,8 @@ def insert_new_rows(
 ) -> Neighbours:
     """Let regions that have come into the lists of others.
 
-    Parameters
-    ----------
-    lists : Neighbours
-        Of m regions.
-    products : (m, c)
-        The similarities of these to the regions that have come.
-    coming : (c,)
-        The numbers of the regions that have come.
-    complete : (m,)
-        Whether a list has everybody else but those who are coming.
+    `products` (m, c) are the similarities of the m regions of `lists` to the c new regions `coming`; `complete` (m,)
+    says whether a list has every other region but the new ones.
     """
     counts = (lists.ids >= 0).sum(axis=1)
     # Into a list of everybody whoever comes belongs; into others, who is nearer than the last.
@@ -78,8 +70,8 @@ def _insert_marked(lists: Neighbours, products: FloatArray, enters: npt.NDArray[
         row, column = np.nonzero(enters[few])
         row = few[row]
         turn = np.arange(len(row)) - np.searchsorted(row, row)  # the how-manieth of its row
-        for one in range(MAX_SINGLE_INSERTS):
-            of_turn = turn == one
+        for turn_number in range(MAX_SINGLE_INSERTS):
+            of_turn = turn == turn_number
             _insert(ids, similarities, row[of_turn], new[column[of_turn]], products[row[of_turn], column[of_turn]])
     many = np.flatnonzero(coming > MAX_SINGLE_INSERTS)
     if len(many):
@@ -156,8 +148,8 @@ class LocalKnnBuilder(KnnGraphBuilder):
         step = max(1, min(JOIN_BLOCK_ROWS, memory // ((width + 1) * 24 + 4 * d)))
         for start in range(0, len(searched), step):
             rows = searched[start : start + step]
-            found = Neighbours(*regions.search(regions.gather(rows), width + 1, memory=memory))
-            ids[rows], similarities[rows] = found.without_self(rows)
+            searched_lists = Neighbours(*regions.search(regions.gather(rows), width + 1, memory=memory))
+            ids[rows], similarities[rows] = searched_lists.without_self(rows)
             done += len(rows)
             if progress is not None:
                 progress(done, total)
@@ -170,9 +162,9 @@ class LocalKnnBuilder(KnnGraphBuilder):
             step = max(1, min(JOIN_BLOCK_ROWS, memory // (32 * (len(coming) + width))))
             for start in range(0, len(entered), step):
                 rows = entered[start : start + step]
-                own = Neighbours(ids[rows], similarities[rows])
+                lists_of_rows = Neighbours(ids[rows], similarities[rows])
                 products = regions.gather(rows) @ arrivals
-                ids[rows], similarities[rows] = insert_new_rows(own, products, coming, complete[rows])
+                ids[rows], similarities[rows] = insert_new_rows(lists_of_rows, products, coming, complete[rows])
                 if first == 0:
                     done += len(rows)
                 if progress is not None:
@@ -284,10 +276,10 @@ def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], vectors: F
             f"neighbours has ids from {ids.min()} to {ids.max()}; give rows of vectors, 0 to {n - 1}.",
             code="out-of-range",
         )
-    own = (ids == np.arange(n)[:, None]).any(axis=1)
-    if own.any():
+    lists_itself = (ids == np.arange(n)[:, None]).any(axis=1)
+    if lists_itself.any():
         raise InvalidInputError(
-            f"neighbours lists region {own.argmax()} as its own neighbour; leave it out of its list.",
+            f"neighbours lists region {lists_itself.argmax()} as its own neighbour; leave it out of its list.",
             code="own-neighbour",
         )
     if not np.isfinite(similarities).all() or (np.diff(similarities, axis=1) > 0).any():
@@ -396,7 +388,7 @@ def update_neighbours(
     complete = counts == len(kept) - 1  # the list has every other region, so that any new one belongs there too
     short = (counts < k) & ~complete
     short[origin < 0] = True
-    searched, new = (np.flatnonzero(some).astype(np.int32) for some in (short, origin < 0))
+    searched, new = (np.flatnonzero(mask).astype(np.int32) for mask in (short, origin < 0))
     builder.update(lists, searched=searched, new=new, complete=complete, memory=memory, progress=progress)
     link_duplicates(builder.vectors, lists, k)
     return lists
@@ -441,16 +433,16 @@ def _carry_over(before: Neighbours, origin: IntArray, kept: IntArray, lists: Nei
     counts = np.zeros(len(origin), np.int64)
     for start in range(0, len(kept), JOIN_BLOCK_ROWS):
         rows = kept[start : start + JOIN_BLOCK_ROWS]
-        own = before.ids[origin[rows]]
+        ids_before = before.ids[origin[rows]]
         values = before.similarities[origin[rows]]
-        renumbered = np.where(own >= 0, place[own], NO_NEIGHBOUR)
-        holed = np.flatnonzero(((renumbered < 0) & (own >= 0)).any(axis=1))
+        renumbered = np.where(ids_before >= 0, place[ids_before], NO_NEIGHBOUR)
+        holed = np.flatnonzero(((renumbered < 0) & (ids_before >= 0)).any(axis=1))
         if len(holed):
             order = np.argsort(renumbered[holed] < 0, axis=1, kind="stable")
             renumbered[holed] = np.take_along_axis(renumbered[holed], order, axis=1)
             values[holed] = np.take_along_axis(values[holed], order, axis=1)
         values[renumbered < 0] = -np.inf
-        common = min(width, own.shape[1])
+        common = min(width, ids_before.shape[1])
         ids[rows, :common] = renumbered[:, :common]
         similarities[rows, :common] = values[:, :common]
         counts[rows] = (renumbered[:, :common] >= 0).sum(axis=1)

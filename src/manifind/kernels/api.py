@@ -177,8 +177,8 @@ class VectorSet(ABC):
 
         A device that works by itself takes further work meanwhile.
         """
-        found = self.search(queries, k, subset=ranges.regions, memory=memory)
-        return lambda: found
+        result = self.search(queries, k, subset=ranges.regions, memory=memory)
+        return lambda: result
 
     def choose_shortlist(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
         """Return the top `k` regions of each query, ascending."""
@@ -192,9 +192,9 @@ class VectorSet(ABC):
         ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
         step = max(1, min(JOIN_BLOCK_ROWS, memory // ((k + 1) * 24)))
         for start in range(0, n, step):
-            own = np.arange(start, min(start + step, n))
-            found = Neighbours(*self.search(self.gather(own), k + 1, memory=memory))
-            ids[own], similarities[own] = found.without_self(own)
+            rows = np.arange(start, min(start + step, n))
+            block = Neighbours(*self.search(self.gather(rows), k + 1, memory=memory))
+            ids[rows], similarities[rows] = block.without_self(rows)
             if progress is not None:
                 progress(min(start + step, n), n)
         return ids, similarities

@@ -122,10 +122,13 @@ def match_images(
     tolerances : (float, float)
         The largest residual of an inlier, in pixels of the query and in parts of the image's long side.
     """
-    found = features.match_images(
+    matches = features.match_images(
         codes, frames, list(images), *tables, max_ratio, box, tolerances, dict(config), thread_count()
     )
-    return [None if one is None else ImageMatch(one[0], one[1].astype(np.intp), one[2], one[3]) for one in found]
+    return [
+        None if match is None else ImageMatch(match[0], match[1].astype(np.intp), match[2], match[3])
+        for match in matches
+    ]
 
 
 def match_codes(query: Codes, image: Codes, max_ratio: float) -> Indices:

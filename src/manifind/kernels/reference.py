@@ -33,8 +33,8 @@ def affinity(ids: IntArray, similarities: FloatArray, gamma: float) -> sp.csr_ar
         {int(j): float(s) for j, s in zip(*row, strict=True) if j >= 0} for row in zip(ids, similarities, strict=True)
     ]
     A = sp.lil_array((n, n), dtype=np.float64)
-    for i, own in enumerate(lists):
-        for j, similarity in own.items():
+    for i, neighbours_of_row in enumerate(lists):
+        for j, similarity in neighbours_of_row.items():
             if i != j and i in lists[j] and min(similarity, lists[j][i]) > 0:
                 A[i, j] = min(similarity, lists[j][i]) ** gamma
     return sp.csr_array(A)

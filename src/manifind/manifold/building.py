@@ -92,8 +92,8 @@ def update_state(
     else:
         globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
         globals_[change.kept] = before.global_vectors[change.before]
-        for images, regions, own in _new_image_blocks(change):
-            globals_[change.new[images]] = aggregate(builder.vectors.gather(regions), own)
+        for images, regions, part in _new_image_blocks(change):
+            globals_[change.new[images]] = aggregate(builder.vectors.gather(regions), part)
     recall = before.knn_report.after_update()
     return Fitted.of(parameters, device, builder, vectors, layout, lists, recall, weights, globals_)
 
@@ -122,9 +122,9 @@ def _updated_weights(
         return pooling_weights(parameters.pooling, vectors, layout, parameters.gmp_lambda)
     weights = np.ones(len(origin), np.float32)
     weights[origin >= 0] = before.weights[origin[origin >= 0]]
-    for _, regions, own in _new_image_blocks(change):
+    for _, regions, part in _new_image_blocks(change):
         new = vectors[regions].astype(np.float32, copy=False)
-        weights[regions] = POOLINGS[parameters.pooling](new, own, parameters.gmp_lambda)
+        weights[regions] = POOLINGS[parameters.pooling](new, part, parameters.gmp_lambda)
     return weights
 
 

@@ -300,9 +300,9 @@ class Manifold(Estimator):
         order = np.argsort(joined, kind="stable")
         globals_ = None
         if global_vectors is not None:
-            own = unit_vectors(global_vectors, "global_vectors", dimension=fitted.global_vectors.shape[1])
+            new_globals = unit_vectors(global_vectors, "global_vectors", dimension=fitted.global_vectors.shape[1])
             by_image = np.argsort(np.concatenate([images, np.unique(numbers)]), kind="stable")
-            globals_ = np.concatenate([fitted.global_vectors, own])[by_image]
+            globals_ = np.concatenate([fitted.global_vectors, new_globals])[by_image]
         origin = np.where(order < len(before), order, -1)
         all_vectors = np.concatenate([before, new.astype(before.dtype, copy=False)])[order]
         return self.update(all_vectors, joined[order], origin, global_vectors=globals_, progress=progress)
@@ -315,12 +315,12 @@ class Manifold(Estimator):
         if not len(kept):
             raise InvalidInputError("images names the whole collection; leave at least one image.", code="no-images")
         rows = fitted.layout.regions_of(kept)
-        own = fitted.global_vectors.shape[1] != fitted.vectors.shape[1]
+        has_own_globals = fitted.global_vectors.shape[1] != fitted.vectors.shape[1]
         return self.update(
             fitted.vectors[rows],
             fitted.layout.image_of[rows],
             rows,
-            global_vectors=fitted.global_vectors[kept] if own else None,
+            global_vectors=fitted.global_vectors[kept] if has_own_globals else None,
             progress=progress,
         )
 
@@ -375,8 +375,8 @@ class Manifold(Estimator):
     @property
     def graph_(self) -> KnnReport:
         """How the neighbours were found."""
-        found: KnnReport = self._attribute("knn_report")
-        return found
+        report: KnnReport = self._attribute("knn_report")
+        return report
 
     @property
     def S_(self) -> sp.csr_array:  # noqa: N802 (the paper's name)
@@ -609,8 +609,8 @@ class Manifold(Estimator):
         is unknown. The parameters may name a `device`, which `to_arrays` does not.
         """
         manifold, record = cls._of_saved(parameters)
-        found = KnnReport.by(UNKNOWN) if record is None else KnnReport.of(record)
-        manifold._state = Fitted.from_arrays(manifold.check_params(), found, arrays)
+        report = KnnReport.by(UNKNOWN) if record is None else KnnReport.of(record)
+        manifold._state = Fitted.from_arrays(manifold.check_params(), report, arrays)
         return manifold
 
     @classmethod

@@ -420,10 +420,10 @@ def check_ids(S: sp.csr_array, layout: Layout) -> None:
 
 def solver_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
     """Return the arrays of solvers whose preparation was saved, by solver: those whose names begin with its name."""
-    found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
+    by_solver: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
     for name, solver in SOLVERS.items():
         prefix = f"{name}_"
-        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        if solver.from_arrays is not None and own:
-            found[name] = own
-    return found
+        parts = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        if solver.from_arrays is not None and parts:
+            by_solver[name] = parts
+    return by_solver

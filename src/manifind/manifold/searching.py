@@ -70,7 +70,11 @@ class Searcher:
     def answer(self, requests: Sequence[Request], places: Sequence[Places] | Places | None = None) -> list[Ranking]:
         """Rank the images at `places`, or all, for each request: requests on the same images share each pass."""
         if isinstance(places, Sequence):
-            return [ranking for one, own in zip(requests, places, strict=True) for ranking in self._answer([one], own)]
+            return [
+                ranking
+                for request, place in zip(requests, places, strict=True)
+                for ranking in self._answer([request], place)
+            ]
         size = self.fitted.system.batch_size
         starts = range(0, len(requests), size)
         return [ranking for start in starts for ranking in self._answer(requests[start : start + size], places)]
@@ -80,7 +84,7 @@ class Searcher:
         seeds = self._seeds(requests, subgraph)
         solution = self._solve(seeds, subgraph)
         self._warn_unless_converged(solution)
-        rankings = [self._ranking(subgraph, solution, column, one) for column, one in enumerate(seeds)]
+        rankings = [self._ranking(subgraph, solution, column, y) for column, y in enumerate(seeds)]
         if self.options.keep_regions:
             return rankings
         # A ranking of a batch does not hold the scores of all regions: it searches again when they are read.
@@ -92,11 +96,11 @@ class Searcher:
             for ranking, request in zip(rankings, requests, strict=True)
         ]
 
-    def _ranking(self, subgraph: Subgraph, solution: Solution, column: int, own: Seed) -> Ranking:
+    def _ranking(self, subgraph: Subgraph, solution: Solution, column: int, seed: Seed) -> Ranking:
         scores = solution.scores[:, column]
         order = argsort_topk(scores, self.options.top)
         if subgraph.ranges is not None:
-            own = Seed(subgraph.ranges.at(own.regions), own.values)
+            seed = Seed(subgraph.ranges.at(seed.regions), seed.values)
         residual = float(solution.residuals[column])
         return Ranking(
             subgraph.images[order],
@@ -105,7 +109,7 @@ class Searcher:
             residual=residual,
             converged=residual <= self.options.parameters.tol,
             reached=None if solution.regions is None else int(solution.regions[column]),
-            seed=own,
+            seed=seed,
             _region_scores=lambda: subgraph.over_all_regions(solution.region_scores(column)),
         )
 
@@ -123,8 +127,8 @@ class Searcher:
         neighbours = self._search_neighbours(subgraph, blocks, rows)
         ends = np.cumsum([len(block) for block in blocks])
         lists = [neighbours.rows(slice(end - len(block), end)) for block, end in zip(blocks, ends, strict=True)]
-        seeds = [self._seed(own, request) for own, request in zip(lists, requests, strict=False)]
-        negative_seeds = (self._seed(own) for own in lists[len(requests) :])
+        seeds = [self._seed(nearest, request) for nearest, request in zip(lists, requests, strict=False)]
+        negative_seeds = (self._seed(nearest) for nearest in lists[len(requests) :])
         return [
             seed
             if request.negatives is None
@@ -170,24 +174,26 @@ class Searcher:
         query_k = self.options.parameters.query_k
         width = min(query_k, subgraph.size)
         regions = np.concatenate(blocks)
-        own = np.concatenate(
+        known_rows = np.concatenate(
             [
-                np.full(len(block), -1, np.int32) if some is None else some
-                for block, some in zip(blocks, rows, strict=True)
+                np.full(len(block), -1, np.int32) if known is None else known
+                for block, known in zip(blocks, rows, strict=True)
             ]
         )
         lists = self.fitted.lists.head(width - 1)
         if subgraph.ranges is not None or self.fitted.knn_report.method != "exact" or lists.ids.shape[1] < width - 1:
-            own[:] = -1
-        listed = np.flatnonzero(own >= 0)
-        named = lists.ids[own[listed]]
+            known_rows[:] = -1
+        listed = np.flatnonzero(known_rows >= 0)
+        named = lists.ids[known_rows[listed]]
         listed = listed[((named >= 0) & (named < len(self.fitted.vectors))).all(axis=1)]
         if not len(listed):
             return subgraph.search(regions, query_k)
         ids, similarities = np.empty((len(regions), width), np.int32), np.empty((len(regions), width), np.float32)
         # A region of the collection is its own nearest.
-        ids[listed, 0], similarities[listed, 0] = own[listed], np.einsum("ij,ij->i", regions[listed], regions[listed])
-        ids[listed, 1:], similarities[listed, 1:] = lists.ids[own[listed]], lists.similarities[own[listed]]
+        ids[listed, 0] = known_rows[listed]
+        similarities[listed, 0] = np.einsum("ij,ij->i", regions[listed], regions[listed])
+        ids[listed, 1:] = lists.ids[known_rows[listed]]
+        similarities[listed, 1:] = lists.similarities[known_rows[listed]]
         others = np.setdiff1d(np.arange(len(regions)), listed)
         if len(others):
             ids[others], similarities[others] = subgraph.search(regions[others], query_k)

@@ -67,9 +67,9 @@ class Subgraph:
         k = min(k, self.size)
         if self.ranges is None:
             return Neighbours(*self.rows.search(queries, k))
-        found = self.rows.search_ranges(self.ranges, queries, k)
+        wait = self.rows.search_ranges(self.ranges, queries, k)
         _ = self.system  # a device makes it while the answer is on its way and the seed is made of it
-        return Neighbours(*found())
+        return Neighbours(*wait())
 
     def over_all_regions(self, scores: FloatArray) -> FloatArray:
         """Return scores of this part's regions as scores of all regions of the collection, zero outside the part."""
@@ -89,18 +89,8 @@ def shortlists(
 ) -> Sequence[Places] | Places | None:
     """Return the places of the images to diffuse on: None for all, one array for every query, or one for each.
 
-    Parameters
-    ----------
-    shortlist : int, array of image numbers, list of such arrays, or None
-        How many to take by the similarity of global descriptors, or which, for all queries alike or for each.
-    queries : int
-        How many queries there are.
-    images
-        The collection's images.
-    global_rows : callable
-        Makes rows of the global descriptor of each image, where they are needed.
-    query_globals : callable
-        Makes the queries' global descriptors, where they are needed.
+    `shortlist` says how many to take by the similarity of global descriptors, or which, for all queries alike or for
+    each. `global_rows` and `query_globals` make global descriptors where they are needed.
     """
     if shortlist is None:
         return None
@@ -109,7 +99,7 @@ def shortlists(
             raise InvalidInputError(
                 f"shortlist has {len(shortlist)} lists for {queries} queries; give one for each.", code="wrong-length"
             )
-        return [image_places(one, images, f"shortlist[{i}]") for i, one in enumerate(shortlist)]
+        return [image_places(numbers, images, f"shortlist[{i}]") for i, numbers in enumerate(shortlist)]
     if np.ndim(shortlist) == 0:
         size = check_int(shortlist, "shortlist")
         if size >= len(images):
@@ -119,7 +109,11 @@ def shortlists(
 
 
 def _one_for_each(shortlist: Any) -> bool:
-    return isinstance(shortlist, list | tuple) and len(shortlist) > 0 and all(np.ndim(one) == 1 for one in shortlist)
+    return (
+        isinstance(shortlist, list | tuple)
+        and len(shortlist) > 0
+        and all(np.ndim(numbers) == 1 for numbers in shortlist)
+    )
 
 
 def image_places(numbers: npt.ArrayLike, images: IntArray, name: str) -> Places:

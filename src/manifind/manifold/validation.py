@@ -30,8 +30,8 @@ def negatives(fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, coun
         )
     dimension = fitted.vectors.shape[1]
     return [
-        None if one is None else unit_vectors(one, f"negatives[{i}]", dimension=dimension)
-        for i, one in enumerate(given)
+        None if regions is None else unit_vectors(regions, f"negatives[{i}]", dimension=dimension)
+        for i, regions in enumerate(given)
     ]
 
 
@@ -42,13 +42,13 @@ def places(
 
     The queries' global descriptors are checked where they are given, and made of their regions where they are not.
     """
-    own = None if global_vectors is None else _globals(fitted, global_vectors, len(regions))
+    checked = None if global_vectors is None else _globals(fitted, global_vectors, len(regions))
     return shortlists(
         shortlist,
         len(regions),
         fitted.layout.images,
         lambda: fitted.global_rows,
-        lambda: _sums(fitted, regions) if own is None else own,
+        lambda: _sums(fitted, regions) if checked is None else checked,
     )
 
 
@@ -58,7 +58,9 @@ def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> Floa
             f"global_vectors has {len(given)} entries for {count} queries; give one for each.", code="wrong-length"
         )
     dimension = fitted.global_vectors.shape[1]
-    return np.concatenate([unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given])
+    return np.concatenate(
+        [unit_vectors(np.asarray(vector)[None], "global_vector", dimension=dimension) for vector in given]
+    )
 
 
 def _sums(fitted: Fitted, regions: Sequence[FloatArray]) -> FloatArray:

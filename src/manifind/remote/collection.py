@@ -111,11 +111,11 @@ class StoredCollection:
     def features_of(self, rows: Numbers) -> list[Packed]:
         """Fetch what lies beside rows."""
         fetched = self._blobs.fetch(rows)
-        if any(one is None for one in fetched):
+        if any(blob is None for blob in fetched):
             raise StoreUnavailableError(
                 f"{self.where} has been published again meanwhile; search again.", code="superseded"
             )
-        return [unpack_features(one) for one in fetched if one is not None]
+        return [unpack_features(blob) for blob in fetched if blob is not None]
 
     @property
     def regions(self) -> int:
@@ -178,11 +178,11 @@ class StoredCollection:
         """Return the photos with the most similar descriptors; each of the query's counts a photo's best once."""
         scores: dict[int, float] = {}
         rows: dict[int, int] = {}
-        for found in nearest:
-            current = np.flatnonzero(~np.isin(found.numbers, self.published.tombstones))
-            best = current[np.unique(found.photos[current], return_index=True)[1]]
-            terms = kernel(found.similarities[best], self._config.remote_exponent)
-            columns = (found.photos[best], found.numbers[best], terms)
+        for rows_found in nearest:
+            current = np.flatnonzero(~np.isin(rows_found.numbers, self.published.tombstones))
+            best = current[np.unique(rows_found.photos[current], return_index=True)[1]]
+            terms = kernel(rows_found.similarities[best], self._config.remote_exponent)
+            columns = (rows_found.photos[best], rows_found.numbers[best], terms)
             for photo, number, term in zip(*(column.tolist() for column in columns), strict=True):
                 scores[photo] = scores.get(photo, 0.0) + term
                 rows[photo] = number
@@ -322,14 +322,15 @@ class StoredCatalogue(RemoteCatalogue):
         """All photos by key, or as many as a store is asked to list."""
         unpacked = unpack(self._collection.list_rows())
         metadata = sorted(
-            (unpacked.metadata(place) for place in range(len(unpacked.rows))), key=lambda one: str(one["key"])
+            (unpacked.metadata(place) for place in range(len(unpacked.rows))),
+            key=lambda facts: str(facts["key"]),
         )
-        return [record_of(one, number) for number, one in enumerate(metadata)]
+        return [record_of(facts, number) for number, facts in enumerate(metadata)]
 
     @property
     def skipped(self) -> list[SkippedRecord]:
         """What was skipped, as far as `info` says."""
-        return [SkippedRecord.of_dict(one) for one in self._collection.published.facts["skipped"]]
+        return [SkippedRecord.of_dict(record) for record in self._collection.published.facts["skipped"]]
 
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key."""

@@ -162,7 +162,10 @@ class FolderStore:
         """Compare with every descriptor."""
         rows, numbers, photos = self._vector_set(generation)
         ids, similarities = rows.search(np.ascontiguousarray(queries, np.float32), min(count, len(numbers)))
-        return [NearestRows(numbers[own], photos[own], found) for own, found in zip(ids, similarities, strict=True)]
+        return [
+            NearestRows(numbers[places], photos[places], similarity)
+            for places, similarity in zip(ids, similarities, strict=True)
+        ]
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Take packed rows out of their segments."""
@@ -178,8 +181,8 @@ class FolderStore:
         at = np.minimum(np.searchsorted(known, numbers), max(0, len(known) - 1))
         there = known[at] == numbers if len(known) else np.zeros(len(numbers), bool)
         return [
-            of(self._segments[int(segments[i])], int(places[i])) if found else None
-            for i, found in zip(at.tolist(), there.tolist(), strict=True)
+            of(self._segments[int(segments[i])], int(places[i])) if present else None
+            for i, present in zip(at.tolist(), there.tolist(), strict=True)
         ]
 
     def of_photos(self, photos: Numbers, generation: int) -> Versions:
@@ -214,7 +217,7 @@ class FolderStore:
             removed_rows = _read_array(removed) if removed.exists() else np.empty(0, np.int64)
             if there == set(self._segments) and np.array_equal(removed_rows, self._removed):
                 return
-            segments = {number: one for number, one in self._segments.items() if number in there}
+            segments = {number: segment for number, segment in self._segments.items() if number in there}
             for number in there - set(segments):
                 try:
                     arrays = {part: _read_array(self.folder / f"{part}-{number}.npy") for part in PARTS}
@@ -250,10 +253,10 @@ class FolderStore:
                 known, segments, places = self._row_index()
                 vectors, numbers, photos = [], [], []
                 for segment in self._segments.values():
-                    own = np.zeros(len(segment.facts), bool)
-                    own[places[segments == segment.number]] = True
-                    own &= segment.facts[:, 2] <= generation
-                    kept = own[segment.owners]
+                    visible = np.zeros(len(segment.facts), bool)
+                    visible[places[segments == segment.number]] = True
+                    visible &= segment.facts[:, 2] <= generation
+                    kept = visible[segment.owners]
                     vectors.append(segment.vectors[kept])
                     numbers.append(segment.facts[segment.owners[kept], 0])
                     photos.append(segment.facts[segment.owners[kept], 1])

@@ -92,8 +92,8 @@ class MilvusStore:
     def _rows_folder(self) -> FolderStore | None:
         """Where packed rows lie, if not in Milvus; settled when the collection is made."""
         if not self._knows_folder and self._milvus.has("vectors"):
-            said = self._read_document("rows_folder")
-            self._folder, self._knows_folder = None if said is None else FolderStore(Path(said.decode())), True
+            folder = self._read_document("rows_folder")
+            self._folder, self._knows_folder = None if folder is None else FolderStore(Path(folder.decode())), True
         return self._folder
 
     @cached_property
@@ -193,13 +193,13 @@ class MilvusStore:
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
         for start in range(0, len(numbers), MAX_QUERY_ROWS // 16):
-            some = numbers[start : start + MAX_QUERY_ROWS // 16]
-            self._milvus.delete("vectors", f"number in {some.tolist()}")
+            block = numbers[start : start + MAX_QUERY_ROWS // 16]
+            self._milvus.delete("vectors", f"number in {block.tolist()}")
             if self._rows_folder is not None:
-                self._rows_folder.remove(some)
+                self._rows_folder.remove(block)
             else:
-                blobs = [blob_number(number) for number in some.tolist()]
-                self._milvus.delete("rows", f"number in {some.tolist() + blobs}")
+                blobs = [blob_number(number) for number in block.tolist()]
+                self._milvus.delete("rows", f"number in {block.tolist() + blobs}")
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -216,7 +216,7 @@ class MilvusStore:
                 f"Milvus returns {MAX_QUERY_ROWS} rows at most, not {count}; give a smaller shortlist."
             )
         self._check_exists()
-        found = self._milvus.search(
+        hits_of_queries = self._milvus.search(
             "vectors",
             data=[np.ascontiguousarray(query, np.float32) for query in queries],
             limit=count,
@@ -231,7 +231,7 @@ class MilvusStore:
                 np.array([int(hit["entity"]["photo"]) for hit in hits], np.int64),
                 np.array([float(hit["distance"]) for hit in hits], np.float32),
             )
-            for hits in found
+            for hits in hits_of_queries
         ]
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
@@ -253,25 +253,25 @@ class MilvusStore:
 
         def block(some: Numbers) -> dict[int, list[dict[str, Any]]]:
             fields = ["number", "part", "parts", "content"]
-            found: dict[int, list[dict[str, Any]]] = {}
+            parts_of_row: dict[int, list[dict[str, Any]]] = {}
             for entity in self._milvus.query("rows", f"number in {some.tolist()}", fields):
-                found.setdefault(int(entity["number"]), []).append(entity)
-            return found
+                parts_of_row.setdefault(int(entity["number"]), []).append(entity)
+            return parts_of_row
 
         with ThreadPoolExecutor(min(MAX_FETCHES, max(1, len(blocks)))) as pool:
-            parts = {number: own for found in pool.map(block, blocks) for number, own in found.items()}
+            parts = {number: entities for found in pool.map(block, blocks) for number, entities in found.items()}
         return [_join_parts(parts.get(number, [])) for number in numbers.tolist()]
 
     def of_photos(self, photos: Numbers, generation: int) -> Versions:
         """Return the rows of some photos."""
         self._check_exists()
         fields = ["number", "photo", "born", "digest"]
-        found: dict[int, tuple[int, ...]] = {}
+        rows: dict[int, tuple[int, ...]] = {}
         for start in range(0, len(photos), MAX_QUERY_ROWS // 16):
             where = f"photo in {photos[start : start + MAX_QUERY_ROWS // 16].tolist()} and born <= {generation}"
             for entity in self._milvus.query("vectors", where, fields):
-                found[int(entity["number"])] = tuple(int(entity[name]) for name in fields)
-        columns = zip(*found.values(), strict=True) if found else [[]] * 4
+                rows[int(entity["number"])] = tuple(int(entity[name]) for name in fields)
+        columns = zip(*rows.values(), strict=True) if rows else [[]] * 4
         return Versions(*(np.array(column, np.int64) for column in columns))
 
     def _check_exists(self) -> None:

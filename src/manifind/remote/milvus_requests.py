@@ -30,13 +30,7 @@ Fields = dict[str, tuple[Any, dict[str, Any]]]
 
 
 class Requests:
-    """Requests to the collections of one name.
-
-    Parameters
-    ----------
-    address : Address
-        Of a server, or of a folder where Milvus Lite keeps them.
-    """
+    """Requests to the collections of one name."""
 
     def __init__(self, address: Address) -> None:
         try:
@@ -106,26 +100,15 @@ class Requests:
     ) -> None:
         """Make a collection that is not there.
 
-        Parameters
-        ----------
-        part : str
-        fields : dict
-            Its fields, besides ``id`` and ``vector``.
-        dimension : int
-            Of the vectors.
-        index : tuple
-            What vectors are searched by, and how that is built.
-        text_id : bool
-            Whether ids are texts rather than numbers.
-        sorted_by : sequence of str
-            Fields by which rows are looked up.
+        `fields` are those besides ``id`` and ``vector``; `index` is what vectors are searched by, and how that is
+        built; `sorted_by` are the fields by which rows are looked up.
         """
         if self.has(part):
             return
         kind, options = index
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
-        own = {"max_length": 250} if text_id else {}
-        schema.add_field("id", self.types.VARCHAR if text_id else self.types.INT64, is_primary=True, **own)
+        id_options = {"max_length": 250} if text_id else {}
+        schema.add_field("id", self.types.VARCHAR if text_id else self.types.INT64, is_primary=True, **id_options)
         for field, (of_type, more) in fields.items():
             schema.add_field(field, of_type, **more)
         schema.add_field("vector", self.types.FLOAT_VECTOR, dim=dimension)
@@ -169,14 +152,14 @@ class Requests:
 
     def search(self, part: str, **asked: Any) -> list[list[Entity]]:
         """Return the rows whose vectors are nearest to each of some; `asked` is what pymilvus takes."""
-        found: list[list[Entity]] = self._request(
+        hits: list[list[Entity]] = self._request(
             lambda: self._client.search(self._full_name(part), anns_field="vector", timeout=self._timeout, **asked)
         )
-        return found
+        return hits
 
     def query(self, part: str, where: str, fields: list[str]) -> list[Entity]:
         """Return fields of the rows of which an expression holds, up to `MAX_QUERY_ROWS`."""
-        found: list[Entity] = self._request(
+        entities: list[Entity] = self._request(
             lambda: self._client.query(
                 self._full_name(part),
                 filter=where,
@@ -186,7 +169,7 @@ class Requests:
                 timeout=self._timeout,
             )
         )
-        return found
+        return entities
 
     def all(self, part: str, fields: list[str]) -> Iterator[list[Entity]]:
         """Yield fields of all rows, some at a time."""

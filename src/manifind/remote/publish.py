@@ -162,19 +162,19 @@ def _upload_rows(
             )
         upload.photos.add(photo)
         total += len(packed)
-        own = digest(packed + vectors.tobytes() + blob)
-        if photo in old and old[photo][1] == own:
+        row_digest = digest(packed + vectors.tobytes() + blob)
+        if photo in old and old[photo][1] == row_digest:
             upload.unchanged += 1
         else:
             upload.added += photo not in old
             if photo in old:
                 upload.changed.append(photo)
-            if photo in pending and pending[photo][1] == own:
+            if photo in pending and pending[photo][1] == row_digest:
                 upload.resumed += 1
             else:
                 if photo in pending:  # of an index that was changed since
                     stale.append(pending[photo][0])
-                waiting.append(Row(row_number(photo, generation), photo, generation, own, vectors, packed, blob))
+                waiting.append(Row(row_number(photo, generation), photo, generation, row_digest, vectors, packed, blob))
                 size += len(packed) + len(blob)
         if size > MAX_UPLOAD_BYTES:
             size = 0
@@ -209,7 +209,7 @@ def _remove_tombstones(store: Store, before: Published | None) -> Versions:
 def _by_photo(rows: Versions, chosen: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
     """Return the number and the digest of the chosen rows by photo."""
     numbers, photos, _, digests = (column[chosen].tolist() for column in rows)
-    return {photo: (number, own) for number, photo, own in zip(numbers, photos, digests, strict=True)}
+    return {photo: (number, row_digest) for number, photo, row_digest in zip(numbers, photos, digests, strict=True)}
 
 
 def _rows(snapshot: Snapshot, descriptors: int) -> Iterator[tuple[int, bytes, bytes, FloatArray]]:

@@ -159,7 +159,7 @@ class QdrantStore:
         """Let Qdrant search its index."""
         models = self._models
         where = models.Filter(must=[models.FieldCondition(key="born", range=models.Range(lte=generation))])
-        found = []
+        nearest_rows = []
         for query in queries:
             asked = {
                 "query": query.tolist(),
@@ -169,14 +169,14 @@ class QdrantStore:
                 "search_params": models.SearchParams(exact=self._exact),
             }
             points = self._request(partial(self._client.query_points, self._vectors, **asked)).points
-            found.append(
+            nearest_rows.append(
                 NearestRows(
                     np.array([point.payload["number"] for point in points], np.int64),
                     np.array([point.payload["photo"] for point in points], np.int64),
                     np.array([point.score for point in points], np.float32),
                 )
             )
-        return found
+        return nearest_rows
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Fetch packed rows by their numbers."""
@@ -201,12 +201,12 @@ class QdrantStore:
         return models.Filter(must=[models.FieldCondition(key=field, match=match)])
 
     def _read_contents(self, numbers: list[int]) -> list[bytes | None]:
-        found: dict[int, bytes] = {}
+        contents: dict[int, bytes] = {}
         for start in range(0, len(numbers), BLOCK):
             block = numbers[start : start + BLOCK]
             points = self._request(partial(self._client.retrieve, self._rows, block, with_payload=["content"]))
-            found |= {point.id: base64.b64decode(point.payload["content"]) for point in points}
-        return [found.get(number) for number in numbers]
+            contents |= {point.id: base64.b64decode(point.payload["content"]) for point in points}
+        return [contents.get(number) for number in numbers]
 
     def _scroll(self, name: str, where: Any, fields: list[str]) -> Iterator[Any]:
         after = None

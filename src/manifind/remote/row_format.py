@@ -194,7 +194,7 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
     if (np.bincount(owners, weights=counts, minlength=len(rows)).astype(np.int64) != edges).any():
         raise _row_error("its regions have other edges than it has")
     photos = table[place + np.repeat(np.cumsum(tables) - tables, edges)]
-    own = Edges(counts, photos, gather(7, "<u2").astype(np.int32), gather(3, "<f4"))
+    all_edges = Edges(counts, photos, gather(7, "<u2").astype(np.int32), gather(3, "<f4"))
     return Unpacked(
         rows,
         regions,
@@ -202,7 +202,7 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
         gather(4, "<f2").reshape(-1, d),
         gather(1, "<f4").reshape(-1, 4),
         gather(2, "<f4"),
-        own,
+        all_edges,
         ends[-1],
     )
 

@@ -69,8 +69,8 @@ class RemoteFeatures(StoredLocalFeatures):
         fetched = self.fetch(photos)
         kind = self.keeping.kind
         return [
-            PackedFeatures(rows, max(1, one.width), max(1, one.height), kind)
-            for rows, one in zip(fetched, photos, strict=True)
+            PackedFeatures(rows, max(1, photo.width), max(1, photo.height), kind)
+            for rows, photo in zip(fetched, photos, strict=True)
         ]
 
 
@@ -173,35 +173,23 @@ def shortlist_snapshot(
 ) -> Snapshot:
     """Return the generation of some photos of a collection.
 
-    Parameters
-    ----------
-    photos
-        Their numbers in the store.
-    rows
-        Their packed rows.
-    number, stamp, manifest
-        Of the collection's generation.
-    whole : bool
-        Make the photos' global descriptors too.
-    local : StoredLocalFeatures, optional
-        What hands out their local features.
-    part_of : int, optional
-        How many photos the collection has.
+    `photos` are their numbers in the store, `rows` their packed rows; with `whole`, their global descriptors are made
+    too.
     """
     order = np.argsort(photos)
-    own = photos[order]
+    ordered = photos[order]
     unpacked = unpack([rows[i] for i in order])
     starts = np.concatenate([[0], np.cumsum(unpacked.regions)])
-    layout = Layout(np.arange(len(own), dtype=np.int32), starts)
+    layout = Layout(np.arange(len(ordered), dtype=np.int32), starts)
     manifold = Manifold.from_affinity(
         {**manifest.parameters, "device": CPU},  # a shortlist that is searched once is not worth sending to a GPU
         unpacked.vectors,
         layout,
-        affinity(own, starts, unpacked),
+        affinity(ordered, starts, unpacked),
         unpacked.weights,
         aggregate(unpacked.vectors.astype(np.float32), layout) if whole else None,
     )
-    catalogue = ShortlistCatalogue(own, unpacked)
+    catalogue = ShortlistCatalogue(ordered, unpacked)
     return Snapshot(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local, part_of=part_of)
 
 

@@ -49,11 +49,11 @@ def _header(start: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         raise NotAnArrayError("it does not begin as one")
     (length,) = struct.unpack_from("<H", start, len(MAGIC))
     offset = len(MAGIC) + 2 + length
-    found = HEADER.fullmatch(start[len(MAGIC) + 2 : offset])
-    if found is None:
+    header = HEADER.fullmatch(start[len(MAGIC) + 2 : offset])
+    if header is None:
         raise NotAnArrayError("its header is none of ours")
     try:
-        dtype = np.dtype(found[1].decode())
+        dtype = np.dtype(header[1].decode())
     except TypeError as error:
         raise NotAnArrayError(str(error)) from error
-    return dtype, tuple(int(side) for side in re.findall(rb"[0-9]+", found[2])), offset
+    return dtype, tuple(int(side) for side in re.findall(rb"[0-9]+", header[2])), offset

@@ -276,8 +276,8 @@ def read_manifest(
 
 def copies_of_manifest(path: Path) -> list[str]:
     """Return the names of what could stand in for a damaged manifest, the newest first."""
-    found = [file.name for file in _own_files(path) if file.name.startswith("manifest-")]
-    return sorted(found, key=_generation_of, reverse=True)
+    copies = [file.name for file in _own_files(path) if file.name.startswith("manifest-")]
+    return sorted(copies, key=_generation_of, reverse=True)
 
 
 def digest(file: Path) -> str:

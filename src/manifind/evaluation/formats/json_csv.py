@@ -110,17 +110,17 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
         name = entry.get("name") or usual
         box = entry.get("box")
         queries.append(QueryPhoto(name, image, None if box is None else parse_box(box, f"the box of {name}")))
-        detailed = [one if isinstance(one, dict) else {"image": one} for one in entry["positives"]]
-        positives.append(numbers_of([one["image"] for one in detailed], find, missing))
+        detailed = [positive if isinstance(positive, dict) else {"image": positive} for positive in entry["positives"]]
+        positives.append(numbers_of([positive["image"] for positive in detailed], find, missing))
         junk.append(numbers_of(entry.get("junk") or (), find, missing))
-        own: dict[int, Box] = {}
-        for one in detailed:
-            number = find(one["image"])
-            if number is not None and "box" in one:
-                own[number] = parse_box(one["box"], f"the box of {name} in {one['image']}")
-            if number is not None and "photo" in one:
-                sizes[number] = (float(one["photo"][0]), float(one["photo"][1]))
-        objects.append(own)
+        object_boxes: dict[int, Box] = {}
+        for positive in detailed:
+            number = find(positive["image"])
+            if number is not None and "box" in positive:
+                object_boxes[number] = parse_box(positive["box"], f"the box of {name} in {positive['image']}")
+            if number is not None and "photo" in positive:
+                sizes[number] = (float(positive["photo"][0]), float(positive["photo"][1]))
+        objects.append(object_boxes)
     refuse_missing(missing, str(path))
     title = str(stored.get("name") or path.stem)
     return Protocol(

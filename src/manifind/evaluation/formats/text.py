@@ -156,12 +156,15 @@ def ilias(folder: Path, names: Sequence[str]) -> Protocol:
     queries: list[QueryPhoto] = []
     positives: list[Images] = []
     objects: list[dict[int, Box]] = []
-    for one in sorted(path for path in folder.iterdir() if (path / "query").is_dir()):
-        listed = [(f"{one.name}/pos/{file.stem.removesuffix('_bbox')}", file) for file in _box_files(one / "pos")]
+    for object_folder in sorted(path for path in folder.iterdir() if (path / "query").is_dir()):
+        listed = [
+            (f"{object_folder.name}/pos/{file.stem.removesuffix('_bbox')}", file)
+            for file in _box_files(object_folder / "pos")
+        ]
         wanted = numbers_of([name for name, _ in listed], find, missing)
         boxes = {number: box_around(file) for name, file in listed if (number := find(name)) is not None}
-        for file in _box_files(one / "query"):
-            name = f"{one.name}/query/{file.stem.removesuffix('_bbox')}"
+        for file in _box_files(object_folder / "query"):
+            name = f"{object_folder.name}/query/{file.stem.removesuffix('_bbox')}"
             queries.append(QueryPhoto(name, f"{name}.jpg", box_around(file)))
             positives.append(wanted)
             objects.append(boxes)

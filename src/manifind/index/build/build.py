@@ -194,17 +194,17 @@ def _extract_new(
         note(writer.work, config.root, len(chosen.known) + len(chosen.new))
         # Means are taken of whitened vectors.
         regions_per_image = config.regions_per_image if config.learning is None else None
-        found = [one for one, _ in chosen.new]
+        files = [file for file, _ in chosen.new]
         if workers is None:
             outcomes = extract_locally(
-                found, extractor, regions_per_image, config.local_features, **reading_limits(memory)
+                files, extractor, regions_per_image, config.local_features, **reading_limits(memory)
             )
         else:
-            outcomes = workers.extract(found, config, regions_per_image, writer.work)
+            outcomes = workers.extract(files, config, regions_per_image, writer.work)
         images, skipped = record_outcomes(chosen, outcomes, journal, report, on_partial)
     if not images:
         disk.remove_folder(writer.work)
-        reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
+        reasons = "; ".join(f"{file.key}: {file.reason}" for file in skipped[:3]) or "it is empty"
         raise InvalidInputError(
             f"{config.root} has no photo that can be read ({reasons}); give a folder with at least one."
         )
@@ -232,13 +232,13 @@ def _verify(path: Path) -> None:
 def _changes(
     images: list[ImageRecord], skipped: list[SkippedRecord], before: Snapshot | None, known: Snapshot | None
 ) -> Changes:
-    old = {} if before is None else {one.sha256: one.key for one in before.catalogue.images}
-    keys = {one.key for one in images}
-    contents = {one.sha256 for one in images}
-    new = len(images) if known is None else sum(one.sha256 not in old for one in images)
-    moved = 0 if known is None else sum(old.get(one.sha256, one.key) != one.key for one in images)
+    old = {} if before is None else {record.sha256: record.key for record in before.catalogue.images}
+    keys = {record.key for record in images}
+    contents = {record.sha256 for record in images}
+    new = len(images) if known is None else sum(record.sha256 not in old for record in images)
+    moved = 0 if known is None else sum(old.get(record.sha256, record.key) != record.key for record in images)
     gone = {key for content, key in old.items() if key not in keys and content not in contents}
-    there = {one.key for one in skipped if one.code not in (SkipReason.REMOVED, SkipReason.DUPLICATE)}
+    there = {record.key for record in skipped if record.code not in (SkipReason.REMOVED, SkipReason.DUPLICATE)}
     return Changes(
         extracted=new,
         kept=len(images) - new - moved,
@@ -288,11 +288,11 @@ def _write(
         # Names or times changed, and no region: all but the catalogue stays, and features may join it.
         present = read_manifest(writer.path)
         kept = {name: listed for name, listed in present["files"].items() if name != CATALOGUE}
-        manifest, said = config.manifest, Manifest.of(present["fields"])
-        new = regions.local.arrays if regions.local is not None and said.local_features is None else {}
+        manifest, present_manifest = config.manifest, Manifest.of(present["fields"])
+        new = regions.local.arrays if regions.local is not None and present_manifest.local_features is None else {}
         writer.write(
             FORMAT,
-            replace(manifest, built=said.built, null_similarity=said.null_similarity).fields,
+            replace(manifest, built=present_manifest.built, null_similarity=present_manifest.null_similarity).fields,
             new,
             files,
             keep=kept,

@@ -49,22 +49,9 @@ def resolve_config(
 ) -> tuple[BuildConfig, SyncPlan]:
     """Return the configuration of a build, and the photos below the folder.
 
-    Parameters
-    ----------
-    root
-        The folder of photos.
-    preset
-        Its values hold where a choice is not given.
-    given_choices
-        The backbone, whiten, scales and pooling; None where not given.
-    parameters
-        Those of `Manifold` that were given.
-    long_side, extractor, regions_per_image, local_features, frames
-        As for `Index.create`.
-    files
-        Which files count.
-    by_workers
-        Whether Dask's workers extract the photos: then the network does not depend on this machine's device.
+    The values of the preset hold where `given_choices` (backbone, whiten, scales and pooling) or `parameters` (of
+    `Manifold`) lack one. With `by_workers`, Dask's workers extract the photos: then the network does not depend on this
+    machine's device. The others are those of `Index.create`.
     """
     regions_per_image = None if regions_per_image is None else check_int(regions_per_image, "regions_per_image")
     choices = PRESETS[check_choice(preset, PRESETS, "preset")]
@@ -82,7 +69,7 @@ def resolve_config(
         built, origin, learning = make_extractor(source, **chosen, long_side=long_side)
     else:
         built, origin, learning = extractor, WhiteningOrigin(OWN), None
-    own = absolute_source(source) if extractor is None else None
+    backbone = absolute_source(source) if extractor is None else None
     keeping = local_features if isinstance(local_features, LocalFeatureConfig) else None
     if local_features is True or (local_features is None and LOCAL_FEATURES.available()):
         keeping = LOCAL_FEATURES
@@ -91,7 +78,7 @@ def resolve_config(
         built,
         given,
         regions_per_image,
-        own,
+        backbone,
         origin,
         learning=learning,
         local_features=keeping,
@@ -123,22 +110,8 @@ def change_index(
 ) -> Changes:
     """Write a generation with the planned photos; return the changes.
 
-    Parameters
-    ----------
-    writer
-        Holds the lock of the index.
-    snapshot
-        The generation that is there.
-    config
-        The configuration of its build.
-    photos
-        The photos of the new generation.
-    retrain_whitening
-        Learn the whitening again, and extract all photos with it.
-    keeping
-        Local features to store from now on, where the index stores none.
-    **options
-        Memory, progress, on_estimate and workers, as for `build`.
+    With `retrain_whitening`, the whitening is learnt again and all photos are extracted with it. `keeping` are the
+    local features to store from now on, where the index stores none. `options` are those of `build`.
     """
     first = keeping is not None and config.local_features is None
     if (retrain_whitening or first) and photos.unread:
@@ -159,14 +132,7 @@ CHUNK = 2**20
 class PartialIndex:
     """Photos that a build has extracted; more may come meanwhile.
 
-    Parameters
-    ----------
-    config : BuildConfig
-        How the photos become an index.
-    journal : Path
-        The folder of the journal that they are in.
-    images : sequence of ImageRecord
-        The photos; the build adds to it.
+    `journal` is the folder of the journal that they are in; the build adds to `images`.
     """
 
     def __init__(self, config: BuildConfig, journal: Path, images: Sequence[ImageRecord]) -> None:

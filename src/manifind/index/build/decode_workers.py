@@ -68,17 +68,8 @@ class ReadPhoto(Photo):
 class Readers:
     """Processes that read photos, one for each thread that asks; they end when this is closed, or with this process.
 
-    Parameters
-    ----------
-    seen_size : callable
-        The size, (height, width), at which the network sees a photo of some size.
-    keeping : LocalFeatureConfig, optional
-        What is kept of local features.
-    left : bool
-        Whether local features are left to be found elsewhere. Those of a photo that is too large to be sent as it is
-        are found all the same, before it is made smaller.
-    long_side, max_pixels, max_bytes
-        As for `read_photo`.
+    `seen_size` returns the size, (height, width), at which the network sees a photo of some size. With `left`, local
+    features are left to be found elsewhere, except those of a photo that is too large to be sent as it is.
     """
 
     def __init__(

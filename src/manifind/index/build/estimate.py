@@ -140,12 +140,8 @@ def estimate(
 def graph_memory(method: str | None, n: int, width: int, d: int, edges: int) -> int:
     """Return the bytes that the graph of `n` regions takes at most while it is made, beyond scratch.
 
-    Parameters
-    ----------
-    method : {"exact", "nn-descent"}, optional
-        How neighbours are found; None where the lists are there and follow a change.
-    n, width, d, edges : int
-        Regions, neighbours kept of each, dimensions, and entries of S.
+    `method` is None where the lists are there and follow a change; `width` neighbours are kept of each region, and
+    `edges` are the entries of S.
     """
     lists = 8 * n * width
     graph = round((COSTS.core_graph_factor if kernels.compiled() else COSTS.numpy_graph_factor) * 8 * edges)

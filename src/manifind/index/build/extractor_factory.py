@@ -54,14 +54,7 @@ def make_extractor(
 def extractor_of(snapshot: AnySnapshot, given: RegionExtractor | None, where: str) -> RegionExtractor:
     """Return the extractor of a snapshot's photos; the snapshot's cache holds it.
 
-    Parameters
-    ----------
-    snapshot
-        The snapshot.
-    given
-        The extractor of an index that was made by a custom extractor.
-    where
-        What messages call the index.
+    `given` is the extractor of an index that was made by a custom extractor; `where` is what messages call the index.
     """
     with snapshot.cache.lock:
         if snapshot.cache.extractor is None:

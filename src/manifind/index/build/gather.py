@@ -58,26 +58,26 @@ def plan_extraction(
     """Compare the files with the index, and list those to extract; of films, a frame every `frames` seconds."""
     known, new, skipped = list(planned.unread), [], list(planned.skipped)
     first_of = {image.sha256: image.key for image in known}
-    for one, content in _expand_films(planned, before, report, frames, skipped):
+    for file, content in _expand_films(planned, before, report, frames, skipped):
         try:
-            old = None if before is None else before.of_key(one.key) or before.skipped_of(one.key)
-            same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
-            digest = content or (old.sha256 if old is not None and same else None) or content_hash(one.path)
+            old = None if before is None else before.of_key(file.key) or before.skipped_of(file.key)
+            same = old is not None and (old.bytes, old.mtime_ns) == (file.size, file.mtime_ns)
+            digest = content or (old.sha256 if old is not None and same else None) or content_hash(file.path)
         except UnreadableImageError as error:
-            skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, error.reason))
+            skipped.append(SkippedRecord(file.key, SkipReason.UNREADABLE, error.reason))
             continue
         if digest in first_of:
-            skipped.append(_skipped_file(one, SkipReason.DUPLICATE, first_of[digest], digest))
+            skipped.append(_skipped_file(file, SkipReason.DUPLICATE, first_of[digest], digest))
             continue
         if same and isinstance(old, SkippedRecord) and old.code is not SkipReason.DUPLICATE:
             skipped.append(old)  # as unreadable as it was
             continue
-        first_of[digest] = one.key
+        first_of[digest] = file.key
         stored = (None if before is None else before.of_content(digest)) or journal.get(digest)
         if stored is None:
-            new.append((one, digest))
+            new.append((file, digest))
         else:
-            known.append(_record(one, digest, stored.width, stored.height))
+            known.append(_record(file, digest, stored.width, stored.height))
     return ExtractionPlan(known, new, skipped)
 
 
@@ -85,13 +85,13 @@ def _expand_films(
     planned: SyncPlan, before: Photos | None, report: StageProgress, frames: float | None, skipped: list[SkippedRecord]
 ) -> Iterator[tuple[ListedFile, str | None]]:
     """Yield the planned photos, those of films with their contents; skipped files are added to `skipped`."""
-    for done, one in enumerate(planned.found, 1):
-        if frames is None or not one.film:
-            yield one, None
-        elif isinstance(found := frames_of(one, frames, before, planned.removed), SkippedRecord):
-            skipped.append(found)
+    for done, file in enumerate(planned.found, 1):
+        if frames is None or not file.film:
+            yield file, None
+        elif isinstance(frames_or_skipped := frames_of(file, frames, before, planned.removed), SkippedRecord):
+            skipped.append(frames_or_skipped)
         else:
-            for frame, content in found:
+            for frame, content in frames_or_skipped:
                 if frame.key in planned.removed:
                     skipped.append(SkippedRecord(frame.key, SkipReason.REMOVED))
                 else:
@@ -143,12 +143,12 @@ def extract_locally(
     """Extract photos in this process; `limits` are `extract_ahead`'s."""
     extract = _extract_on_device if extractor.uses_device else _extract_in_threads
     with closing(extract(found, extractor, keeping, **limits)) as photos:
-        for one, photo, regions in photos:
+        for file, photo, regions in photos:
             if isinstance(photo, UnreadableImageError) or regions is None:
                 assert isinstance(photo, UnreadableImageError)  # noqa: S101 (every other has regions)
-                yield one, photo
+                yield file, photo
             else:
-                yield one, scale_to_file(photo, regions, regions_per_image)
+                yield file, scale_to_file(photo, regions, regions_per_image)
 
 
 Extractions = Generator[tuple[ListedFile, Photo | UnreadableImageError, RegionsAndFeatures | None], None, None]
@@ -176,11 +176,11 @@ def _extract_on_device(
         reading as readers,
         closing(begin_ahead(found, readers.read, begin, threads=available_cores(), **memory)) as photos,
     ):
-        for one, photo, regions in photos:
+        for file, photo, regions in photos:
             if isinstance(photo, UnreadableImageError) or regions is None:
-                yield one, photo, None
+                yield file, photo, None
             else:
-                yield one, photo, (regions, regions.local_features if photo.local is None else photo.local)
+                yield file, photo, (regions, regions.local_features if photo.local is None else photo.local)
 
 
 def record_outcomes(
@@ -196,25 +196,25 @@ def record_outcomes(
     photo with all that have descriptors; the list goes on to grow.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
-    hashes = {one.key: digest for one, digest in chosen.new}
+    hashes = {file.key: digest for file, digest in chosen.new}
     report("photos", 0, len(chosen.new))
     with closing(outcomes) as photos:
-        for done, (one, photo) in enumerate(photos, 1):
+        for done, (file, photo) in enumerate(photos, 1):
             if isinstance(photo, UnreadableImageError):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
-                lasting = is_unchanged(one, gone=False) and not photo.temporary
-                known = _skipped_file(one, SkipReason.UNREADABLE, photo.reason, hashes[one.key])
-                skipped.append(known if lasting else SkippedRecord(one.key, SkipReason.UNREADABLE, photo.reason))
-            elif not is_unchanged(one):
-                skipped.append(SkippedRecord(one.key, SkipReason.CHANGED))
+                lasting = is_unchanged(file, gone=False) and not photo.temporary
+                known = _skipped_file(file, SkipReason.UNREADABLE, photo.reason, hashes[file.key])
+                skipped.append(known if lasting else SkippedRecord(file.key, SkipReason.UNREADABLE, photo.reason))
+            elif not is_unchanged(file):
+                skipped.append(SkippedRecord(file.key, SkipReason.CHANGED))
             else:
-                digest = hashes[one.key]
+                digest = hashes[file.key]
                 journal.append(digest, *photo)
-                images.append(_record(one, digest, photo.width, photo.height))
+                images.append(_record(file, digest, photo.width, photo.height))
                 if on_partial is not None:
                     on_partial(images)
             report("photos", done, len(chosen.new))
-    return _number_images(images), sorted(skipped, key=lambda one: one.key)
+    return _number_images(images), sorted(skipped, key=lambda file: file.key)
 
 
 def _skipped_file(one: ListedFile, code: SkipReason, detail: str, digest: str) -> SkippedRecord:
@@ -284,15 +284,15 @@ def extract_missing_features(
     assert keeping is not None  # noqa: S101 (asked by whoever calls)
     left = [image for image in images if journal.get(image.sha256) is None]
     of_key = {image.key: image for image in left}
-    found = (ListedFile(image.key, key_to_path(config.root, image.key), image.bytes, image.mtime_ns) for image in left)
+    files = (ListedFile(image.key, key_to_path(config.root, image.key), image.bytes, image.mtime_ns) for image in left)
     options = {**limits, "threads": max(1, thread_count()), "long_side": config.extractor.long_side}
     unreadable = []
     report("features", 0, len(left))
-    with closing(extract_ahead(found, partial(_local_features, keeping), **options)) as photos:
-        for done, (one, photo, rows) in enumerate(photos, 1):
-            image = of_key[one.key]
-            if isinstance(photo, UnreadableImageError) or rows is None or not is_unchanged(one, gone=False):
-                unreadable.append(one.key)
+    with closing(extract_ahead(files, partial(_local_features, keeping), **options)) as photos:
+        for done, (file, photo, rows) in enumerate(photos, 1):
+            image = of_key[file.key]
+            if isinstance(photo, UnreadableImageError) or rows is None or not is_unchanged(file, gone=False):
+                unreadable.append(file.key)
             else:
                 journal.append(image.sha256, image.width, image.height, *NO_REGIONS, rows)
             report("features", done, len(left))

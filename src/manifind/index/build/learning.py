@@ -67,13 +67,13 @@ def train_whitening(
         sums: Iterable[Sums] = (Sums.of(in_blocks(vectors, part), around) for part in parts)
     else:
         sums = workers.sum_rows(raw, parts, around)
-    own = Moments.of_sums(reduce(Sums.plus, sums), around, config.extractor.pooled_by)
+    moments = Moments.of_sums(reduce(Sums.plus, sums), around, config.extractor.pooled_by)
     prior, choice = config.learning.prior, None
     if prior is None or config.local_features is None:
-        learnt = config.learning.whitening(own)
+        learnt = config.learning.whitening(moments)
     else:
         learnt, choice = choose_whitening(
-            config.learning, own, raw, images, config.local_features, lambda *done: report("learning", *done)
+            config.learning, moments, raw, images, config.local_features, lambda *done: report("learning", *done)
         )
     step = max(1, len(vectors) // SAMPLE)
     origin = WhiteningOrigin(
@@ -101,18 +101,18 @@ def whiten(
     groups = [images[start : start + PHOTOS] for start in range(0, len(images), PHOTOS)]
     groups = [group for group in groups if any(journal.get(image.sha256) is None for image in group)]
     runs = [[_run(raw, image) for image in group] for group in groups]
-    found: Iterator[list[Regions]]
+    whitened_groups: Iterator[list[Regions]]
     if workers is None:
-        found = _whiten_in_threads(whitening, vectors, boxes, runs, config.regions_per_image)
+        whitened_groups = _whiten_in_threads(whitening, vectors, boxes, runs, config.regions_per_image)
     else:
-        found = workers.whiten(raw, config, runs)
+        whitened_groups = workers.whiten(raw, config, runs)
     done = len(images) - sum(map(len, groups))
-    for group, regions in zip(groups, found, strict=True):
-        for image, own in zip(group, regions, strict=True):
+    for group, regions in zip(groups, whitened_groups, strict=True):
+        for image, photo in zip(group, regions, strict=True):
             entry = raw.get(image.sha256)
             if entry is not None and journal.get(image.sha256) is None:
                 kept = np.asarray(local[entry.local : entry.local + entry.features])
-                journal.append(image.sha256, entry.width, entry.height, own.vectors, own.boxes, kept)
+                journal.append(image.sha256, entry.width, entry.height, photo.vectors, photo.boxes, kept)
         done += len(group)
         report("whitening", done, len(images))
 
@@ -132,8 +132,8 @@ def whitened(
         rows = whitening.apply(np.concatenate([vectors[first:end] for first, end in photos]))
     ends = np.cumsum([end - first for first, end in photos])
     return [
-        reduce_regions(Regions(own, np.asarray(boxes[first:end])), regions_per_image)
-        for own, (first, end) in zip(np.split(rows, ends[:-1]), photos, strict=True)
+        reduce_regions(Regions(vectors_of_photo, np.asarray(boxes[first:end])), regions_per_image)
+        for vectors_of_photo, (first, end) in zip(np.split(rows, ends[:-1]), photos, strict=True)
     ]
 
 

@@ -118,10 +118,10 @@ def merge_global_descriptors(vectors: Vectors, image_of: IntArray, folder: Path)
         return None
     made = disk.scratch(folder / GLOBAL, np.float32, (photos, vectors.shape[1]))
     for start in range(0, photos, PHOTOS):
-        some = slice(start, min(start + PHOTOS, photos))
-        starts = layout.starts[some.start : some.stop + 1]
-        own = Layout(layout.images[some], starts - starts[0])
-        made[some] = aggregate(vectors[starts[0] : starts[-1]].astype(np.float32, copy=False), own)
-        if not made[some].any(axis=1).all():
+        block = slice(start, min(start + PHOTOS, photos))
+        starts = layout.starts[block.start : block.stop + 1]
+        block_layout = Layout(layout.images[block], starts - starts[0])
+        made[block] = aggregate(vectors[starts[0] : starts[-1]].astype(np.float32, copy=False), block_layout)
+        if not made[block].any(axis=1).all():
             return None
     return made

@@ -58,42 +58,28 @@ def plan_folder(
 ) -> SyncPlan:
     """Plan an index of the photos below a folder.
 
-    Parameters
-    ----------
-    root : Path
-    removed : iterable of str
-        Keys of photos to leave out.
-    films : bool
-        Whether the frames of films are photos too.
-    files : FileRules, optional
-        Which files count.
+    `removed` are keys of photos to leave out; with `films`, the frames of films are photos too.
     """
     if not root.is_dir():
         raise InvalidInputError(f"{root} is not a folder", remedy="give the folder that holds the photos")
     by_hand = frozenset(removed)
-    found, skipped = [], []
-    for one in list_photos(root, films=films, files=files):
-        if isinstance(one, SkippedFile):
-            skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason))
-        elif one.key in by_hand:
-            skipped.append(SkippedRecord(one.key, SkipReason.REMOVED))
+    files_to_read, skipped = [], []
+    for file in list_photos(root, films=films, files=files):
+        if isinstance(file, SkippedFile):
+            skipped.append(SkippedRecord(file.key, SkipReason.UNREADABLE, file.reason))
+        elif file.key in by_hand:
+            skipped.append(SkippedRecord(file.key, SkipReason.REMOVED))
         else:
-            found.append(one)
-    if not found and not skipped:
+            files_to_read.append(file)
+    if not files_to_read and not skipped:
         raise InvalidInputError(f"{root} has no photos", remedy="give a folder with at least one")
-    return SyncPlan(found, skipped, [], by_hand)
+    return SyncPlan(files_to_read, skipped, [], by_hand)
 
 
 def plan_sync(snapshot: Snapshot, root: Path | None = None, files: FileRules | None = None) -> SyncPlan:
     """Plan the photos of the index's folder as they are now.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    root : Path, optional
-        The folder, where it is another one by now.
-    files : FileRules, optional
-        Which files count, where that is to change.
+    `root` is the folder, where it is another one by now; `files` says which files count, where that is to change.
     """
     folder = _root(snapshot) if root is None else root
     try:
@@ -104,7 +90,7 @@ def plan_sync(snapshot: Snapshot, root: Path | None = None, files: FileRules | N
             files=files or snapshot.manifest.files,
         )
         # A folder that cannot be listed at the moment is not one whose photos are gone.
-        closed = tuple(f"{one.key}/" for one in wanted.skipped)
+        closed = tuple(f"{record.key}/" for record in wanted.skipped)
         unread = [image for image in snapshot.catalogue.images if image.key.startswith(closed)] if closed else []
         return replace(wanted, unread=unread)
     except InvalidInputError as error:
@@ -115,38 +101,38 @@ def plan_sync(snapshot: Snapshot, root: Path | None = None, files: FileRules | N
 def compare_folder(snapshot: Snapshot) -> PendingChanges:
     """Compare the index's folder with the index by names, sizes and times; no photo is decoded."""
     planned = plan_sync(snapshot)
-    there = {_whole(one.key): (one.bytes, one.mtime_ns) for one in snapshot.catalogue.images}
-    skipped = {_whole(one.key): (one.bytes, one.mtime_ns) for one in snapshot.catalogue.skipped}
-    found = {one.key: (one.size, one.mtime_ns) for one in planned.found}
-    unread = {_whole(one.key) for one in planned.unread}
+    there = {_whole(record.key): (record.bytes, record.mtime_ns) for record in snapshot.catalogue.images}
+    skipped = {_whole(record.key): (record.bytes, record.mtime_ns) for record in snapshot.catalogue.skipped}
+    listed = {record.key: (record.size, record.mtime_ns) for record in planned.found}
+    unread = {_whole(record.key) for record in planned.unread}
     # What was skipped without being read, for lack of memory or rights, is not counted again and again.
     new = {
-        key for key, stat in found.items() if key not in there and skipped.get(key, stat) not in (stat, (None, None))
+        key for key, stat in listed.items() if key not in there and skipped.get(key, stat) not in (stat, (None, None))
     }
-    new |= found.keys() - there.keys() - skipped.keys()
-    changed = sum(found[key] != stat for key, stat in there.items() if key in found)
-    gone = there.keys() - found.keys() - unread
-    moved = (Counter(found[key] for key in new) & Counter(there[key] for key in gone)).total()
+    new |= listed.keys() - there.keys() - skipped.keys()
+    changed = sum(listed[key] != stat for key, stat in there.items() if key in listed)
+    gone = there.keys() - listed.keys() - unread
+    moved = (Counter(listed[key] for key in new) & Counter(there[key] for key in gone)).total()
     return PendingChanges(len(new) - moved, changed, moved, len(gone) - moved)
 
 
 def plan_addition(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
     """Plan what the index has and the photos at `paths`: files or folders below that of the index."""
     root = _root(snapshot)
-    found: dict[str, ListedFile] = {}
-    skipped = {one.key: one for one in snapshot.catalogue.skipped}
+    listed: dict[str, ListedFile] = {}
+    skipped = {file.key: file for file in snapshot.catalogue.skipped}
     for path in paths:
-        for one in _below(root, path, films=snapshot.manifest.frames is not None, files=snapshot.manifest.files):
-            skipped.pop(one.key, None)
-            if isinstance(one, ListedFile):
-                found[one.key] = one
+        for file in _below(root, path, films=snapshot.manifest.frames is not None, files=snapshot.manifest.files):
+            skipped.pop(file.key, None)
+            if isinstance(file, ListedFile):
+                listed[file.key] = file
             else:
-                skipped[one.key] = SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason)
-    skipped = {key: one for key, one in skipped.items() if _whole(key) not in found}
+                skipped[file.key] = SkippedRecord(file.key, SkipReason.UNREADABLE, file.reason)
+    skipped = {key: file for key, file in skipped.items() if _whole(key) not in listed}
     unread = [
-        image for image in snapshot.catalogue.images if _whole(image.key) not in found and image.key not in skipped
+        image for image in snapshot.catalogue.images if _whole(image.key) not in listed and image.key not in skipped
     ]
-    return SyncPlan([found[key] for key in sorted(found)], list(skipped.values()), unread)
+    return SyncPlan([listed[key] for key in sorted(listed)], list(skipped.values()), unread)
 
 
 def plan_removal(snapshot: Snapshot, keys: Sequence[str]) -> SyncPlan:
@@ -166,7 +152,7 @@ def plan_removal(snapshot: Snapshot, keys: Sequence[str]) -> SyncPlan:
 
 def removed_keys(skipped: Iterable[SkippedRecord]) -> list[str]:
     """Return the keys of photos that `plan_removal` left out."""
-    return [one.key for one in skipped if one.code is SkipReason.REMOVED]
+    return [record.key for record in skipped if record.code is SkipReason.REMOVED]
 
 
 def check_list(values: Iterable[Any], name: str) -> list[Any]:
@@ -206,8 +192,8 @@ def _below(root: Path, path: Path, *, films: bool, files: FileRules) -> Iterator
             f"{part} is left out by a pattern or as a link; `manifind info` tells by which.", code="excluded"
         )
     if full.is_dir():
-        for one in list_photos(full, films=films, files=files, base=root):
-            yield replace(one, key=f"{key}/{one.key}" if key else one.key)
+        for file in list_photos(full, films=films, files=files, base=root):
+            yield replace(file, key=f"{key}/{file.key}" if key else file.key)
     else:
         status = full.stat()
         try:
@@ -228,16 +214,8 @@ def frames_of(
 ) -> list[Frame] | SkippedRecord:
     """Return the frames of a film, one every so many seconds; or why it is skipped.
 
-    Parameters
-    ----------
-    film : ListedFile
-        The file.
-    seconds : float
-        Between two frames.
-    before : Photos, optional
-        What the index has by now.
-    removed : collection of str
-        The keys of frames that were removed by hand; their contents do not matter.
+    `before` is what the index has by now. The contents of frames in `removed`, the keys that were removed by hand, do
+    not matter.
     """
     every = round(seconds / FRAME_STEP)
     known = None if before is None else _as_they_were(film, every, before, removed)

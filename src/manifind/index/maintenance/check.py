@@ -184,8 +184,8 @@ def _check_lists(lists: Neighbours, k: int) -> Iterator[Problem]:
     n = len(lists.ids)
     for start in range(0, n, ROWS):
         ids, similarities = lists.ids[start : start + ROWS], lists.similarities[start : start + ROWS]
-        own = np.arange(start, start + len(ids))[:, None]
-        if len(ids) and ids.size and (ids.min() < NO_NEIGHBOUR or ids.max() >= n or (ids == own).any()):
+        rows = np.arange(start, start + len(ids))[:, None]
+        if len(ids) and ids.size and (ids.min() < NO_NEIGHBOUR or ids.max() >= n or (ids == rows).any()):
             yield Problem(
                 "neighbour_ids", "an id leads out of the collection, or to the region itself", Remedy.REBUILD_GRAPH
             )

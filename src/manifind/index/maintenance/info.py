@@ -72,7 +72,7 @@ def info(path: Path, snapshot: Snapshot) -> dict[str, Any]:
 
 def describe_files(files: FileRules) -> str:
     """Say which files of the folder count."""
-    defaults = ", ".join(one.rstrip("/") for one in DEFAULT_EXCLUDE[:2])
+    defaults = ", ".join(pattern.rstrip("/") for pattern in DEFAULT_EXCLUDE[:2])
     given = f"what matches {' or '.join(files.exclude)}, " if files.exclude else ""
     links = "Links are followed." if files.follow_links else "Links are not followed."
     return (
@@ -123,26 +123,26 @@ class Health:
     def words(self) -> list[str]:
         """Say what the figures mean."""
         isolated, together = self.isolated_regions / self.regions, self.largest_component / self.regions
-        said = [f"A region has {self.mean_mutual_degree:.1f} mutual neighbours on average."]
+        sentences = [f"A region has {self.mean_mutual_degree:.1f} mutual neighbours on average."]
         if self.isolated_regions:
             remedy = " A larger k would connect more of them." if isolated > 0.2 else ""
-            said.append(f"{percent(isolated)} of the regions have none: no chain of photos reaches them.{remedy}")
+            sentences.append(f"{percent(isolated)} of the regions have none: no chain of photos reaches them.{remedy}")
         else:
-            said.append("Every region has at least one mutual neighbour.")
+            sentences.append("Every region has at least one mutual neighbour.")
         if together > 0.5:
-            said.append(f"{percent(together)} hang together: a chain of photos leads from each to each other.")
+            sentences.append(f"{percent(together)} hang together: a chain of photos leads from each to each other.")
         else:
-            said.append(
+            sentences.append(
                 f"The graph is in {self.components:,} pieces, the largest with {percent(together)} of the regions: "
                 "objects in different pieces cannot be found from each other. That is right for photos that have "
                 "nothing in common; otherwise try a larger k."
             )
         if self.hubs:
-            said.append(
+            sentences.append(
                 f"{self.hubs:,} regions are hubs, which many others resemble (up to {self.most_listed:,} of them): "
                 "sky, walls, blank paper. Mutuality keeps most of their links out of the graph."
             )
-        return said
+        return sentences
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures and the words, ready for JSON."""
@@ -178,15 +178,17 @@ def describe_whitening(
     """
     source, count = learnt.source, learnt.photos
     if source == LEARNT and count is not None:
-        said = "" if learnt.choice is None else f"{describe_choice(learnt.choice)} "
-        said += f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
+        sentence = "" if learnt.choice is None else f"{describe_choice(learnt.choice)} "
+        sentence += f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
         moved = False
         if learnt.spread is not None:
             moved = spread < config.retrain_spread_ratio * learnt.spread
-            said += f". It spread descriptors over {learnt.spread:.0f} of {dimension} dimensions then, {spread:.0f} now"
+            sentence += (
+                f". It spread descriptors over {learnt.spread:.0f} of {dimension} dimensions then, {spread:.0f} now"
+            )
         if moved or photos >= config.retrain_growth * count:
-            return f"{said}: learning it again would be wise (manifind index PHOTOS --retrain-whitening)."
-        return f"{said}."
+            return f"{sentence}: learning it again would be wise (manifind index PHOTOS --retrain-whitening)."
+        return f"{sentence}."
     return {
         SHIPPED: "The whitening is the one that comes with the backbone.",
         NONE: "Descriptors are not whitened.",

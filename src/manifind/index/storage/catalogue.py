@@ -165,13 +165,7 @@ class Photos(Protocol):
 class Catalogue:
     """The photos by number, key and content. Threads may share it.
 
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-    name : str
-        What errors call it.
-    most_steps : int, optional
-        Steps that one look-up may take.
+    `name` is what errors call it, `most_steps` the steps that one look-up may take.
     """
 
     def __init__(self, connection: sqlite3.Connection, name: str, most_steps: int | None = None) -> None:
@@ -243,28 +237,28 @@ class Catalogue:
 
     def photo_of(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, or the one that a file of that key is identical to."""
-        found = self.of_key(key)
-        if found is None:
+        record = self.of_key(key)
+        if record is None:
             copy = self.skipped_of(key)
             if copy is not None and copy.sha256 is not None and copy.duplicate_of is not None:
                 return self.of_content(copy.sha256)
-        return found
+        return record
 
     def copies_of(self, sha256: str) -> tuple[str, ...]:
         """Return the keys of the files that have that content besides the photo, in order."""
         if self._copies is None:
-            found: dict[str, tuple[str, ...]] = {}
-            for one in self.skipped:
-                if one.sha256 is not None and one.duplicate_of is not None:
-                    found[one.sha256] = (*found.get(one.sha256, ()), one.key)
-            self._copies = found
+            copies: dict[str, tuple[str, ...]] = {}
+            for record in self.skipped:
+                if record.sha256 is not None and record.duplicate_of is not None:
+                    copies[record.sha256] = (*copies.get(record.sha256, ()), record.key)
+            self._copies = copies
         return self._copies.get(sha256, ())
 
     def __getitem__(self, number: int) -> ImageRecord:
-        found = self._query_one("SELECT * FROM images WHERE number = ?", int(number))
-        if found is None:
+        record = self._query_one("SELECT * FROM images WHERE number = ?", int(number))
+        if record is None:
             raise DamagedError(f"{self._name} has no photo of number {number}; repair the index or make it again.")
-        return found
+        return record
 
     def __len__(self) -> int:
         return self._count

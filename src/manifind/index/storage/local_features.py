@@ -111,7 +111,7 @@ class StoredLocalFeatures:
 
     def span(self, image: int) -> tuple[int, int]:
         """Return where the features of a photo start and end."""
-        first, end = (int(one) for one in self.starts[image : image + 2])
+        first, end = (int(start) for start in self.starts[image : image + 2])
         if not 0 <= first <= end <= min(len(self.rows), first + self.keeping.max_keypoints):
             raise DamagedError(f"feature_starts leads photo {image} to no features; repair the index.")
         return first, end

@@ -226,7 +226,7 @@ class Manifest:
     @property
     def fields(self) -> dict[str, Any]:
         """What the file says of it."""
-        said: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "made_by": self.made_by,
             "backbone": self.backbone,
             "whitening": self.whitening.fields,
@@ -237,20 +237,20 @@ class Manifest:
             "manifold": dict(self.parameters),
         }
         if self.chosen_for is not None:
-            said["chosen_for"] = self.chosen_for
+            facts["chosen_for"] = self.chosen_for
         if self.local_features is not None:
-            said["local_features"] = self.local_features.fields
+            facts["local_features"] = self.local_features.fields
         if self.frames is not None:
-            said["frames"] = self.frames
+            facts["frames"] = self.frames
         if self.null_similarity is not None:
-            said["null_similarity"] = self.null_similarity
+            facts["null_similarity"] = self.null_similarity
         if self.files != ALL_FILES:
-            said["files"] = {"exclude": list(self.files.exclude), "follow_links": self.files.follow_links}
-        return said if self.built is None else {**said, BUILT: self.built._asdict()}
+            facts["files"] = {"exclude": list(self.files.exclude), "follow_links": self.files.follow_links}
+        return facts if self.built is None else {**facts, BUILT: self.built._asdict()}
 
     def has_same_config(self, other: "Manifest") -> bool:
         """Whether the same photos would become the same index, however its graph came about."""
-        mine, its = (replace(one, built=None, null_similarity=None).fields for one in (self, other))
+        mine, its = (replace(manifest, built=None, null_similarity=None).fields for manifest in (self, other))
         return json.dumps(mine, sort_keys=True) == json.dumps(its, sort_keys=True)
 
 
@@ -276,13 +276,13 @@ def _from_format_2(fields: Mapping[str, Any]) -> dict[str, Any]:
     def renamed(given: Any, names: Mapping[str, str]) -> Any:
         return {names.get(name, name): value for name, value in given.items()} if isinstance(given, dict) else given
 
-    found: dict[str, Any] = renamed(dict(fields), NAMES_OF_FORMAT_2)
+    renamed_fields: dict[str, Any] = renamed(dict(fields), NAMES_OF_FORMAT_2)
     for part, names in PARTS_OF_FORMAT_2.items():
-        if part in found:
-            found[part] = renamed(found[part], names)
-    if isinstance(found.get("manifold"), dict):
-        found["manifold"] = {"solver": AUTO, **found["manifold"]}
-    return found
+        if part in renamed_fields:
+            renamed_fields[part] = renamed(renamed_fields[part], names)
+    if isinstance(renamed_fields.get("manifold"), dict):
+        renamed_fields["manifold"] = {"solver": AUTO, **renamed_fields["manifold"]}
+    return renamed_fields
 
 
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -299,7 +299,7 @@ def _settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
         plain = value if isinstance(value, list) else [value]
         known = name in inspect.signature(RegionExtractor).parameters and name not in ("backbone", "whitening")
         _check_value(
-            known and all(isinstance(one, str | int | float | None) for one in plain), f"setting {name[:60]}", value
+            known and all(isinstance(entry, str | int | float | None) for entry in plain), f"setting {name[:60]}", value
         )
     return given
 
@@ -318,8 +318,8 @@ def _local_features(given: Mapping[str, Any]) -> LocalFeatureConfig:
 
 
 def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _typed(fields, name, dict)
-    return found
+    mapping: Mapping[str, Any] = _typed(fields, name, dict)
+    return mapping
 
 
 def _typed(fields: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], of: str = "") -> Any:

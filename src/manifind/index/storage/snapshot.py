@@ -208,15 +208,7 @@ NULL_BLOCK = 4_000
 def measure_null_similarity(
     vectors: Vectors, image_of: npt.NDArray[np.integer], config: NullSimilarityConfig | None = None
 ) -> float:
-    """Return the similarity that one pair in `pair_rate` of regions of different images exceeds; else 1.
-
-    Parameters
-    ----------
-    vectors : (n, d) array
-        Unit rows.
-    image_of : (n,) integers
-        The photo of each region.
-    """
+    """Return the similarity that one pair in `pair_rate` of regions of different images exceeds; else 1."""
     config, n = config or NullSimilarityConfig(), len(vectors)
     rows, columns = (
         np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in (config.regions, config.others)
@@ -228,9 +220,9 @@ def measure_null_similarity(
     kept = pairs // config.pair_rate + 2  # the quantile lies between two of the largest
     largest = np.empty(0, np.float32)
     for start in range(0, len(columns), NULL_BLOCK):
-        own = columns[start : start + NULL_BLOCK]
-        similarities = sample @ np.asarray(vectors[own], np.float32).T
-        apart = similarities[image_of[rows][:, None] != image_of[own]]
+        block = columns[start : start + NULL_BLOCK]
+        similarities = sample @ np.asarray(vectors[block], np.float32).T
+        apart = similarities[image_of[rows][:, None] != image_of[block]]
         largest = np.concatenate([largest, apart])
         largest = np.partition(largest, max(0, len(largest) - kept))[-kept:]
     place = (pairs - 1) * (1 - 1 / config.pair_rate) - (pairs - len(largest))

@@ -67,10 +67,10 @@ def _triangle(ids: IntArray, similarities: FloatArray, gamma: float, slack: floa
         block = slice(start, start + ROWS)
         if ids[block].size and (ids[block].min() < -1 or ids[block].max() >= n):
             raise ValueError("ids lead out of the lists")
-        own = np.arange(start, start + len(ids[block]))[:, None]
-        side = ids[block] > own if upper else (ids[block] < own) & (ids[block] >= 0)
+        rows = np.arange(start, start + len(ids[block]))[:, None]
+        side = ids[block] > rows if upper else (ids[block] < rows) & (ids[block] >= 0)
         keep = side & (similarities[block] >= worst[ids[block]]) & (similarities[block] > 0)
-        counts[start + 1 : start + 1 + len(own)] = keep.sum(axis=1)
+        counts[start + 1 : start + 1 + len(rows)] = keep.sum(axis=1)
         columns.append(ids[block][keep].astype(np.int32, copy=False))
         values.append(kernel(similarities[block][keep], gamma))
     indptr = np.cumsum(counts)
