@@ -25,13 +25,13 @@ from manifind.graph import exact_neighbours, update_neighbours
 from manifind.groups import Layout
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.kernels import Solution, dense_columns
-from manifind.kernels import reference as plain
 from manifind.kernels.api import BACKENDS
 from manifind.ranking import POOLINGS
 from manifind.remote.publish import publish
 from manifind.remote.row_format import Numbers
 from manifind.remote.store import STORES, Address, NearestRows, Row, Versions, store_at
 from manifind.types import FloatArray, Vectors
+from tests import plain_kernels as plain
 from tests.collections_of_regions import Collection
 from tests.index.small import small_extractor, small_index
 from tests.trivial_backend import ListVectorSet

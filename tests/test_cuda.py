@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from manifind.groups import RowRanges
-from manifind.kernels import reference as plain
 from manifind.kernels.cuda import unavailable_reason
 from manifind.types import FloatArray, IntArray, Vectors
+from tests import plain_kernels as plain
 from tests.collections_of_regions import unit
 from tests.interpreted import run_interpreted
 

@@ -5,8 +5,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.kernels import SCRATCH_BYTES, Backend, Operator, Solution, VectorSet
-from manifind.kernels import reference as plain
 from manifind.types import FloatArray, IntArray, Vectors
+from tests import plain_kernels as plain
 
 
 class ListVectorSet(VectorSet):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind.kernels import reference as plain
+from tests import plain_kernels as plain
 from tests.collections_of_regions import unit
 from tests.core.calls import best_products, check_lists, compiled_only, descended, in_the_fixture, seeds
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind.kernels import reference as plain
 from manifind.kernels.cpu.native import core
 from manifind.types import Vectors
+from tests import plain_kernels as plain
 from tests.collections_of_regions import unit
 from tests.core.calls import Precision, best_products, check_lists, compiled_only, in_the_fixture, neighbours_of, seeds
 

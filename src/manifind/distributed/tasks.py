@@ -7,7 +7,8 @@ The parts are those of one process (`manifind.index.build.learning`), and so are
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,13 +55,17 @@ def file_task(compute: Callable[..., Iterable[disk.Bytes]]) -> Callable[..., boo
     return task
 
 
-def run_missing(executor: "DaskWorkers", exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+def run_missing(
+    executor: "DaskWorkers", exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]
+) -> Generator[int, None, None]:
     """Run the tasks whose files do not exist; yield the positions of all tasks, each once its file exists."""
     existing = set(exchange.names())
     missing = [position for position, call in enumerate(calls) if call[-1] not in existing]
     yield from sorted(set(range(len(calls))) - set(missing))
-    for done in executor.run([calls[position] for position in missing]) if missing else ():
-        yield missing[done]
+    if missing:
+        with closing(executor.run([calls[position] for position in missing])) as finished:
+            for done in finished:
+                yield missing[done]
 
 
 @file_task

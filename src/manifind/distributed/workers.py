@@ -189,22 +189,18 @@ class DaskWorkers:
             )
             for shard, name in zip(shards, names, strict=True)
         ]
-        for place in self._run_in_order(exchange, names, calls):
+        for place in self._run_in_order(exchange, calls):
             yield from _read_outcomes(shards[place], exchange, names[place])
             exchange.remove(names[place])
         exchange.clear()
 
-    def _run_in_order(
-        self, exchange: ExchangeDir, names: Sequence[str], calls: Sequence[tuple[Any, ...]]
-    ) -> Iterator[int]:
+    def _run_in_order(self, exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
         """Run the tasks whose files do not exist; yield the positions of all in order, each once its file exists."""
-        existing = set(exchange.names())
-        missing = [place for place, name in enumerate(names) if name not in existing]
-        done = set(range(len(names))) - set(missing)
-        with closing(self.run([calls[place] for place in missing])) as finished:
-            for place in range(len(names)):
+        done: set[int] = set()
+        with closing(tasks.run_missing(self, exchange, calls)) as finished:
+            for place in range(len(calls)):
                 while place not in done:
-                    done.add(missing[next(finished)])
+                    done.add(next(finished))
                 yield place
 
     # -- whitening ----------------------------------------------------------------------------------------------------
@@ -218,7 +214,7 @@ class DaskWorkers:
             (tasks.sum_rows, seen, part, around, threads, seen.exchange, name)
             for part, threads, name in zip(parts, self.threads(len(parts)), names, strict=True)
         ]
-        for place in self._run_in_order(seen.exchange, names, calls):
+        for place in self._run_in_order(seen.exchange, calls):
             yield tasks.read_sums(seen.exchange, names[place], parts[place])
 
     def whiten(self, raw: Journal, config: BuildConfig, groups: Sequence[Sequence[Run]]) -> Iterator[list[Regions]]:
@@ -231,7 +227,7 @@ class DaskWorkers:
             (tasks.whiten, seen, group, learnt, config.regions_per_image, threads, seen.exchange, name)
             for group, threads, name in zip(groups, self.threads(len(groups)), names, strict=True)
         ]
-        for place in self._run_in_order(seen.exchange, names, calls):
+        for place in self._run_in_order(seen.exchange, calls):
             yield tasks.read_whitened(seen.exchange, names[place])
             seen.exchange.remove(names[place])
         seen.exchange.clear()

@@ -1,8 +1,7 @@
 """The hot loops behind three abstract classes (`api`), which each device implements.
 
 `manifind.kernels.cpu` implements them with the compiled core (``core/``), or with NumPy, SciPy and faiss where there is
-none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels.reference` has the plain twin of each,
-for tests and readers.
+none; `manifind.kernels.cuda` with torch and Triton, on a GPU. ``tests/plain_kernels.py`` has the plain twin of each.
 """
 
 from manifind.kernels.api import (

@@ -232,9 +232,7 @@ class StoredCollection:
         """Return a photo as it was extracted."""
         row = self.row_of(record.key)
         if row is None:
-            raise InvalidInputError(
-                f"{record.key!r} is not in the collection any more; search again.", code="unknown-key"
-            )
+            raise _unknown_key(record.key)
         unpacked = unpack([row])
         return QueryView(unpacked.vectors.astype(np.float32), unpacked.boxes.copy())
 

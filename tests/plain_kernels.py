@@ -1,4 +1,4 @@
-"""The plain twin of every kernel: the same answer in the fewest words, for tests and for readers."""
+"""The plain twin of every kernel: the same answer in the fewest words."""
 
 import numpy as np
 import scipy.sparse as sp
