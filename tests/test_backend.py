@@ -24,11 +24,11 @@ from manifind.kernels import (
     Solution,
     VectorSet,
     dense_columns,
-    reference,
 )
 from manifind.kernels.api import BACKENDS
 from manifind.kernels.cuda import unavailable_reason
 from tests import literal
+from tests import plain_kernels as plain
 from tests.collections_of_regions import make, unit
 from tests.sparse import symmetric
 from tests.trivial_backend import DenseOperator
@@ -80,7 +80,7 @@ def test_the_nearest_are_those_of_all_products_sorted(  # type: ignore[no-untype
     ids, similarities = by.vector_set(given_).search(queries, k, memory=2**8)
     vectors = given_.astype(np.float32)
     assert ids.shape == similarities.shape == (m, k)
-    np.testing.assert_allclose(similarities, reference.nearest(queries, vectors, k)[1], atol=1e-6)
+    np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, k)[1], atol=1e-6)
     np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[ids], queries), similarities, atol=1e-6)
     assert all(len(set(row)) == k for row in ids.tolist())
 
@@ -97,7 +97,7 @@ def test_the_nearest_among_some_are_those_of_a_search_of_these_alone(  # type: i
     k = min(k, len(subset))
     ids, similarities = by.vector_set(vectors).search(queries, k, subset=subset, memory=2**8)
     some = vectors[subset].astype(np.float32)
-    np.testing.assert_allclose(similarities, reference.nearest(queries, some, k)[1], atol=1e-6)
+    np.testing.assert_allclose(similarities, plain.nearest(queries, some, k)[1], atol=1e-6)
     np.testing.assert_allclose(np.einsum("mkd,md->mk", some[ids], queries), similarities, atol=1e-6)
 
 
@@ -117,7 +117,7 @@ def test_the_neighbours_of_all_rows_are_those_of_all_products_sorted(
     k = min(k, n - 1)
     rows = by.vector_set(vectors)
     lists = exact_neighbours(rows, k)
-    truth = reference.nearest_others(vectors, k)[1]
+    truth = plain.nearest_others(vectors, k)[1]
     if truth[:, -1].max() > 1 - 1e-3:  # a ring of equals, which `test_graph` looks at
         return
     np.testing.assert_allclose(lists.similarities, truth, atol=1e-6)
@@ -155,8 +155,8 @@ def test_a_solution_is_the_closed_form(by: Backend, n: int, columns: int, alpha:
 def test_a_solution_cut_short_says_where_it_stands(by: Backend, max_iter: int, rng: np.random.Generator) -> None:
     S, y = symmetric(50, rng), rng.random((50, 3)).astype(np.float32)
     pairs: list[tuple[Solution, Solution]] = [
-        (by.operator(S).solve(y, 0.99, max_iter, 1e-6), reference.conjugate_gradient(S, y, 0.99, max_iter, 1e-6)),
-        (iterate(by.operator(S), y, 0.99, max_iter, 1e-6), reference.iterate(S, y, 0.99, max_iter, 1e-6)),
+        (by.operator(S).solve(y, 0.99, max_iter, 1e-6), plain.conjugate_gradient(S, y, 0.99, max_iter, 1e-6)),
+        (iterate(by.operator(S), y, 0.99, max_iter, 1e-6), plain.iterate(S, y, 0.99, max_iter, 1e-6)),
     ]
     for solution, twin in pairs:
         np.testing.assert_allclose(solution.scores, twin.scores, rtol=1e-3, atol=1e-6)
@@ -218,7 +218,7 @@ def test_columns_given_by_their_entries_are_the_same_columns(by: Backend, n: int
     ]
     system = by.operator(S)
     solution = SOLVERS["cg"].solve(system, seeds, SolverOptions(0.9, 15, 1e-6), None)
-    truth = reference.conjugate_gradient(S, dense_columns(seeds, n), 0.9, 15, 1e-6)
+    truth = plain.conjugate_gradient(S, dense_columns(seeds, n), 0.9, 15, 1e-6)
     np.testing.assert_allclose(solution.scores, truth.scores, atol=1e-6)
     np.testing.assert_array_equal(solution.iterations, system.solve(dense_columns(seeds, n), 0.9, 15, 1e-6).iterations)
 
@@ -229,7 +229,7 @@ def test_images_have_the_pooled_scores_of_their_regions(by: Backend, rng: np.ran
     pool = Pool(np.array([0, 3, 3, 10, 40]), rng.random(40).astype(np.float32))
     seeds = [Seed(np.array([i, 20 + i], np.int32), np.array([0.5, 1], np.float32)) for i in range(3)]
     solution = system.solve_and_pool(seeds, pool, 0.9, 15, 1e-6)
-    scores = reference.conjugate_gradient(S, dense_columns(seeds, 40), 0.9, 15, 1e-6).scores
+    scores = plain.conjugate_gradient(S, dense_columns(seeds, 40), 0.9, 15, 1e-6).scores
     for image, (start, end) in enumerate(pairwise(pool.starts.tolist())):
         expected = pool.weights[start:end] @ scores[start:end]
         np.testing.assert_allclose(solution.scores[image], expected, atol=1e-6)
@@ -264,7 +264,7 @@ def test_the_regions_of_runs_are_taken_as_the_list_of_them_is(
     chosen = rows.choose_shortlist(queries, min(k, n))
     assert [one.tolist() for one in chosen] == np.sort(rows.search(queries, min(k, n))[0], axis=1).tolist()
     k = min(k, len(listed))
-    found, truth = rows.search_ranges(runs, queries, k)(), reference.nearest(queries, vectors[listed], k)
+    found, truth = rows.search_ranges(runs, queries, k)(), plain.nearest(queries, vectors[listed], k)
     np.testing.assert_allclose(found[1], truth[1], atol=1e-6)
     np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[listed][found[0]], queries), truth[1], atol=1e-6)
     unity = np.eye(len(listed))
@@ -324,13 +324,13 @@ def test_the_affinity_is_that_of_pairs_in_each_others_lists(
     by: Backend, n: int, k: int, gamma: float, seed: int
 ) -> None:
     vectors = unit(np.random.default_rng(seed).normal(size=(n, 5)))
-    ids, similarities = reference.nearest_others(vectors, min(k, n - 1))
-    truth = reference.affinity(ids, similarities, gamma)
+    ids, similarities = plain.nearest_others(vectors, min(k, n - 1))
+    truth = plain.affinity(ids, similarities, gamma)
     A, degrees = by.mutual_graph(ids, similarities, gamma, slack=1e-3, normalised=False)
     np.testing.assert_allclose(A.toarray(), truth.toarray(), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(degrees, truth.sum(axis=1), rtol=1e-5, atol=1e-7)
     S, _ = by.mutual_graph(ids, similarities, gamma, slack=1e-3, normalised=True)
-    np.testing.assert_allclose(S.toarray(), reference.normalise(truth).toarray(), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(S.toarray(), plain.normalise(truth).toarray(), rtol=1e-5, atol=1e-7)
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------

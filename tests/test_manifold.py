@@ -13,7 +13,7 @@ from manifind.diffusion import WEIGHTS
 from manifind.graph import exact_neighbours
 from manifind.kernels.costs import CostModel
 from manifind.manifold import Request, answer
-from manifind.manifold.subgraph import Subgraph
+from manifind.manifold.searching import Subgraph
 from tests.collections_of_regions import Collection, make, unit
 from tests.errors import raises
 

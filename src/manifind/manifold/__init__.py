@@ -1,7 +1,7 @@
 """`Manifold`: the estimator that ties graph, diffusion and ranking together, on arrays.
 
 `estimator` has `fit`, `update` and `search`; `validation` checks arguments; `building` computes the fitted state, which
-`fitted` owns; `searching` answers queries, on the whole graph or on the `subgraph` of a shortlist;
+`fitted` owns; `searching` answers queries, on the whole graph or on the subgraph of a shortlist;
 `paths` says why an image was found.
 """
 

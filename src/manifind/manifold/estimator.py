@@ -39,7 +39,6 @@ from manifind.manifold.building import fit_state, update_state
 from manifind.manifold.fitted import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Fitted, Parameters
 from manifind.manifold.paths import RegionPath, best_path
 from manifind.manifold.searching import Request, Searcher, SearchOptions
-from manifind.manifold.subgraph import image_places
 from manifind.ranking import Ranking
 from manifind.storage import store
 from manifind.types import FloatArray, Progress, Vectors
@@ -310,7 +309,7 @@ class Manifold(Estimator):
     def remove(self, images: npt.ArrayLike, *, progress: Progress | None = None) -> Self:
         """Remove images, by their numbers, from the collection, as `update` does."""
         fitted = self._fitted
-        gone = image_places(images, fitted.layout.images, "images")
+        gone = validation.image_places(images, fitted.layout.images, "images")
         kept = np.delete(np.arange(len(fitted.layout.images)), gone)
         if not len(kept):
             raise InvalidInputError("images names the whole collection; leave at least one image.", code="no-images")

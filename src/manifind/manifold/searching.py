@@ -5,8 +5,10 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.diffusion import (
     WEIGHTS,
@@ -20,12 +22,77 @@ from manifind.diffusion import (
     subtract_negatives,
 )
 from manifind.errors import ConvergenceWarning, NotFittedError
-from manifind.kernels import Neighbours, pooled_solution
+from manifind.groups import RowRanges
+from manifind.kernels import Neighbours, Operator, Pool, VectorSet, pooled_solution
 from manifind.kernels.topk import argsort_topk
 from manifind.manifold.fitted import Fitted, Parameters
-from manifind.manifold.subgraph import Places, Subgraph
 from manifind.ranking import Ranking
 from manifind.types import FloatArray, IntArray
+
+Places = npt.NDArray[np.intp]
+"""Indices into the ascending list of a collection's images."""
+
+
+@dataclass(eq=False)
+class Subgraph:
+    """Some images of a collection, their regions, and how region scores become scores of them."""
+
+    rows: VectorSet
+    """The descriptors of the whole collection."""
+    ranges: RowRanges | None
+    """Which regions of the collection are in this part, ascending; None means all of them. The system and the scores
+    count regions by their place in the list of these."""
+    images: IntArray
+    pool: Pool
+    whole: Operator
+    """The system of the whole collection."""
+    _system: Operator | None = None
+
+    @classmethod
+    def of(cls, fitted: Fitted, places: Places | None) -> Self:
+        """Take the images at `places`, which ascend; None takes all images."""
+        layout = fitted.layout
+        if places is None:
+            return cls(fitted.rows, None, layout.images, fitted.pool, fitted.system)
+        ranges = layout.ranges_of(places)
+        pool = Pool(ranges.starts, fitted.weights, ranges)
+        return cls(fitted.rows, ranges, layout.images[places], pool, fitted.system)
+
+    @property
+    def system(self) -> Operator:
+        """The system of this part, which is made when it is first asked for."""
+        if self.ranges is None:
+            return self.whole
+        if self._system is None:
+            self._system = self.whole.restrict_ranges(self.ranges)
+        return self._system
+
+    @property
+    def regions(self) -> IntArray | None:
+        """The list of the part's regions; None where they are all of the collection's."""
+        return None if self.ranges is None else self.ranges.regions
+
+    @property
+    def size(self) -> int:
+        """How many regions there are."""
+        return int(self.pool.starts[-1])
+
+    def search(self, queries: FloatArray, k: int) -> Neighbours:
+        """Return the `k` nearest regions of this part, or all of them where there are fewer."""
+        k = min(k, self.size)
+        if self.ranges is None:
+            return Neighbours(*self.rows.search(queries, k))
+        wait = self.rows.search_ranges(self.ranges, queries, k)
+        _ = self.system  # a device makes it while the answer is on its way and the seed is made of it
+        return Neighbours(*wait())
+
+    def over_all_regions(self, scores: FloatArray) -> FloatArray:
+        """Return scores of this part's regions as scores of all regions of the collection, zero outside the part."""
+        if self.ranges is None:
+            return scores
+        spread = np.zeros(self.rows.shape[0], np.float32)
+        spread[self.ranges.regions] = scores
+        return spread
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import unit_vectors
+from manifind.checks import check_int, integers, unit_vectors
 from manifind.errors import InvalidInputError
 from manifind.groups import aggregate_one
 from manifind.manifold.fitted import Fitted
-from manifind.manifold.subgraph import Places, shortlists
-from manifind.types import FloatArray
+from manifind.manifold.searching import Places
+from manifind.types import FloatArray, IntArray
 
 
 def queries(fitted: Fitted, given: Sequence[npt.ArrayLike], names: Sequence[str]) -> list[FloatArray]:
@@ -38,18 +38,55 @@ def negatives(fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, coun
 def places(
     fitted: Fitted, shortlist: Any, regions: Sequence[FloatArray], global_vectors: Sequence[npt.ArrayLike] | None
 ) -> Sequence[Places] | Places | None:
-    """Return which images to diffuse on, as `shortlists` does for queries of these regions.
+    """Return the places of the images to diffuse on: None for all, one array for every query, or one for each.
 
-    The queries' global descriptors are checked where they are given, and made of their regions where they are not.
+    `shortlist` says how many to take by the similarity of global descriptors, or which, for all queries alike or for
+    each. The queries' global descriptors are checked where they are given, and made of their regions where they are
+    not.
     """
     checked = None if global_vectors is None else _globals(fitted, global_vectors, len(regions))
-    return shortlists(
-        shortlist,
-        len(regions),
-        fitted.layout.images,
-        lambda: fitted.global_rows,
-        lambda: _sums(fitted, regions) if checked is None else checked,
+    images = fitted.layout.images
+    if shortlist is None:
+        return None
+    if _one_for_each(shortlist):
+        if len(shortlist) != len(regions):
+            raise InvalidInputError(
+                f"shortlist has {len(shortlist)} lists for {len(regions)} queries; give one for each.",
+                code="wrong-length",
+            )
+        return [image_places(numbers, images, f"shortlist[{i}]") for i, numbers in enumerate(shortlist)]
+    if np.ndim(shortlist) == 0:
+        size = check_int(shortlist, "shortlist")
+        if size >= len(images):
+            return None
+        return fitted.global_rows.choose_shortlist(_sums(fitted, regions) if checked is None else checked, size)
+    return image_places(shortlist, images, "shortlist")
+
+
+def _one_for_each(shortlist: Any) -> bool:
+    return (
+        isinstance(shortlist, list | tuple)
+        and len(shortlist) > 0
+        and all(np.ndim(numbers) == 1 for numbers in shortlist)
     )
+
+
+def image_places(numbers: npt.ArrayLike, images: IntArray, name: str) -> Places:
+    """Return the places of image numbers in a collection's `images`, ascending."""
+    wanted = np.unique(integers(numbers, name))
+    if not len(wanted):
+        raise InvalidInputError(
+            f"{name} is empty; give at least one image, or None for the whole collection.", code="empty"
+        )
+    places = np.searchsorted(images, wanted)
+    unknown = wanted[images[np.minimum(places, len(images) - 1)] != wanted]
+    if len(unknown):
+        raise InvalidInputError(
+            f"{name} names {len(unknown)} images that are not in the collection, {unknown[0]} first; "
+            "give numbers that occur in image_of.",
+            code="unknown-image",
+        )
+    return places
 
 
 def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
