@@ -42,7 +42,7 @@ from manifind.demo.scenes import make_scenes
 from manifind.evaluation import mean_average_precision
 from manifind.geometry import extract
 from manifind.graph import exact_neighbours
-from manifind.io import read_photo
+from manifind.io import ListedFile, list_photos, read_photo
 from manifind.kernels import thread_count
 from manifind.types import FloatArray
 
@@ -174,8 +174,9 @@ def before_rounding(rounded: FloatArray) -> FloatArray:
 def photos(_: Protocol) -> Iterator[Row]:
     with TemporaryDirectory() as folder:
         scenes = make_scenes(folder)
-        method = HammingQueryExpansion(words=4096).fit(scenes.folder)
-        place = {key: i for i, key in enumerate(method.keys_)}
+        files = [file for file in list_photos(scenes.folder) if isinstance(file, ListedFile)]
+        method = HammingQueryExpansion(words=4096).fit([file.path for file in files])
+        place = {file.key: i for i, file in enumerate(files)}
         wanted = [[place[one.file] for one in scenes.truth if one.shows == query.shows] for query in scenes.queries]
         asked = [(scenes.queries_folder / query.file, query.box) for query in scenes.queries]
         for name, growth, reliable in (("HQE", 1.0, 10), ("twice the words", 2.0, 10), ("first search", 1.0, 10**9)):

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from manifind.baselines import HammingQueryExpansion
-from manifind.baselines.hamming import embedding, expansion
-from manifind.baselines.hamming.embedding import local_descriptors
+from manifind.baselines import hamming_expansion as hamming
+from manifind.baselines.hamming_expansion import local_descriptors
 from manifind.errors import InvalidInputError, ManifindWarning, MissingExtraError, NotFittedError
 from manifind.types import FloatArray
 from tests.errors import raises
@@ -23,18 +23,18 @@ Pixels = npt.NDArray[np.uint8]
 # -- a literal version: an image, a feature, a bit at a time ----------------------------------------------------------
 
 
-def bits_of(x: FloatArray, word: int, vocabulary: embedding.Embedding) -> list[int]:
+def bits_of(x: FloatArray, word: int, vocabulary: hamming.Embedding) -> list[int]:
     return [int(float(x @ column) > vocabulary.medians[word, b]) for b, column in enumerate(vocabulary.directions.T)]
 
 
-def nearest_words(x: FloatArray, vocabulary: embedding.Embedding, count: int) -> list[int]:
+def nearest_words(x: FloatArray, vocabulary: hamming.Embedding, count: int) -> list[int]:
     return sorted(range(len(vocabulary.centroids)), key=lambda w: float(np.square(x - vocabulary.centroids[w]).sum()))[
         :count
     ]
 
 
 def literal_scores(
-    images: Sequence[FloatArray], query: FloatArray, method: HammingQueryExpansion, vocabulary: embedding.Embedding
+    images: Sequence[FloatArray], query: FloatArray, method: HammingQueryExpansion, vocabulary: hamming.Embedding
 ) -> tuple[list[float], bool]:
     """The score of each image, and whether any was reliable."""
     extracted = [
@@ -84,7 +84,7 @@ def literal_scores(
 def test_scores_equal_those_of_a_literal_version(
     rng: np.random.Generator, reliable: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expansion, "MAX_PAIRS", 7)
+    monkeypatch.setattr(hamming, "MAX_PAIRS", 7)
     things = rng.random((40, 128)).astype(np.float32)
     images = []
     for i in range(12):
@@ -111,11 +111,11 @@ def test_a_vocabulary_is_that_of_the_nearest_centroids_and_its_bits_split_each_w
     rng: np.random.Generator,
 ) -> None:
     descriptors = rng.random((400, 128)).astype(np.float32)
-    vocabulary = embedding.learn(descriptors, 1000)
-    assert len(vocabulary.centroids) == 400 // embedding.POINTS_A_WORD
+    vocabulary = hamming.learn_embedding(descriptors, 1000)
+    assert len(vocabulary.centroids) == 400 // hamming.POINTS_A_WORD
     words = vocabulary.words(descriptors, 3)
     assert words[:20].tolist() == [nearest_words(x, vocabulary, 3) for x in descriptors[:20]]
-    bits = embedding.unpack(vocabulary.signatures(descriptors, words[:, 0]))
+    bits = hamming.unpack_bits(vocabulary.signatures(descriptors, words[:, 0]))
     for word in range(len(vocabulary.centroids)):
         own = bits[words[:, 0] == word]
         assert (np.abs(own.sum(axis=0) - len(own) / 2) <= 0.5).all()
@@ -124,8 +124,8 @@ def test_a_vocabulary_is_that_of_the_nearest_centroids_and_its_bits_split_each_w
 def test_distances_count_the_bits_that_differ(rng: np.random.Generator) -> None:
     one, other = rng.integers(0, 2, (2, 50, 64)).astype(np.bool_)
     truth = [sum(a != b for a, b in zip(x, y, strict=True)) for x, y in zip(one, other, strict=True)]
-    assert embedding.distances(embedding.pack(one), embedding.pack(other)).tolist() == truth
-    assert (embedding.unpack(embedding.pack(one)) == one).all()
+    assert hamming.hamming_distances(hamming.pack_bits(one), hamming.pack_bits(other)).tolist() == truth
+    assert (hamming.unpack_bits(hamming.pack_bits(one)) == one).all()
 
 
 # -- photos -----------------------------------------------------------------------------------------------------------
@@ -178,15 +178,12 @@ def test_the_photos_that_show_the_thing_in_the_box_come_first(
     assert again.images.tolist() == ranking.images[:4].tolist()
 
 
-def test_a_folder_of_files_gives_what_their_pixels_give(
-    fitted: HammingQueryExpansion, photos: list[Pixels], tmp_path: Path
-) -> None:
+def test_files_give_what_their_pixels_give(fitted: HammingQueryExpansion, photos: list[Pixels], tmp_path: Path) -> None:
     for i, pixels in enumerate(photos):
         Image.fromarray(pixels).save(tmp_path / f"{i:02}.png")
     done: list[tuple[int, int]] = []
     method = HammingQueryExpansion(**SMALL)
-    method.fit(tmp_path, progress=lambda *at: done.append(at))
-    assert method.keys_ == [f"{i:02}.png" for i in range(16)]
+    method.fit([tmp_path / f"{i:02}.png" for i in range(16)], progress=lambda *at: done.append(at))
     assert done[-1][0] == done[-1][1]
     ranking, truth = method.search(tmp_path / "01.png"), fitted.search(photos[1])
     assert ranking.images.tolist() == truth.images.tolist()
@@ -236,9 +233,9 @@ def test_what_cannot_be_searched_for_is_refused(
         fitted.search(*arguments)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_fitted_is_refused(photos: list[Pixels], tmp_path: Path) -> None:
+def test_what_cannot_be_fitted_is_refused(photos: list[Pixels]) -> None:
     with raises("no-photos"):
-        HammingQueryExpansion().fit(tmp_path)
+        HammingQueryExpansion().fit([])
     with raises("no-local-features"):
         HammingQueryExpansion().fit([np.zeros((40, 40, 3), np.uint8)])
     with raises("invalid-input"):

@@ -9,7 +9,7 @@ photos, by their local descriptors: `HammingQueryExpansion`. Off-line and spectr
 
 from manifind.baselines.appended import AppendedDiffusion
 from manifind.baselines.diffusion import CompactDiffusion, GlobalDiffusion, RegionalDiffusion, UnnormalisedDiffusion
-from manifind.baselines.hamming import HammingQueryExpansion
+from manifind.baselines.hamming_expansion import HammingQueryExpansion
 from manifind.baselines.query_expansion import (
     AlphaQueryExpansion,
     AverageQueryExpansion,

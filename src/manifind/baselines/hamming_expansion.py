@@ -1,6 +1,12 @@
-"""Hamming query expansion: an inverted file of visual words and signatures, searched twice."""
+"""HQE, Hamming query expansion: search with local descriptors, on photos rather than on region vectors.
 
-import os
+A photo becomes RootSIFT descriptors, by OpenCV, and these visual words with binary signatures: a vocabulary and Hamming
+embedding (Jégou, Douze, Schmid: Hamming Embedding and Weak Geometric Consistency for Large Scale Image Search, ECCV
+2008). A descriptor belongs to the nearest of k-means' centroids, its word. Within the word it is told from others by 64
+bits: the descriptor is projected on 64 orthonormal random directions, and each bit says whether it is above the median
+of the word's training descriptors there. An inverted file of words and signatures is searched twice.
+"""
+
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self
@@ -8,17 +14,144 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.baselines.hamming import embedding
-from manifind.baselines.hamming.embedding import local_descriptors
+from manifind import kernels
 from manifind.baselines.scorer import Baseline
+from manifind.boxes import clip_box
 from manifind.checks import check_float, check_int
 from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError, UnreadableImageError
-from manifind.geometry.sift import DIMENSION, import_opencv
-from manifind.io.image import Source
-from manifind.io.scan import ListedFile, list_photos
+from manifind.geometry.sift import DIMENSION, import_opencv, opencv_features
+from manifind.io.image import Photo, Source, read_photo
 from manifind.kernels.topk import argsort_topk
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, IntArray, Progress
+
+BITS = 64
+POINTS_A_WORD = 20
+"""The least number of training descriptors for each word: fewer give no median."""
+K_MEANS_ROUNDS = 10
+
+Signatures = npt.NDArray[np.uint64]
+
+_BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1).astype(np.uint8)
+
+
+class Embedding(NamedTuple):
+    """A vocabulary of visual words, with the directions and medians that signatures are made by."""
+
+    centroids: FloatArray
+    """(words, d)."""
+    directions: FloatArray
+    """(d, 64), orthonormal columns."""
+    medians: FloatArray
+    """(words, 64)."""
+
+    def words(self, descriptors: FloatArray, count: int = 1) -> IntArray:
+        """Return the `count` nearest words (m, count) of each descriptor, the nearest first."""
+        # The nearest in distance are the largest of 2 x·c − c·c, an inner product with one more dimension.
+        lifted = np.concatenate([2 * self.centroids, -np.square(self.centroids).sum(axis=1, keepdims=True)], axis=1)
+        ones = np.ones((len(descriptors), 1), np.float32)
+        nearest: IntArray = kernels.as_vector_set(lifted).search(
+            np.concatenate([descriptors, ones], axis=1), min(count, len(self.centroids))
+        )[0]
+        return nearest
+
+    def signatures(self, descriptors: FloatArray, words: IntArray) -> Signatures:
+        """Return the signature (m,) of each descriptor in the word given for it."""
+        return pack_bits(descriptors @ self.directions > self.medians[words])
+
+
+def learn_embedding(descriptors: FloatArray, words: int, *, seed: int = 0) -> Embedding:
+    """Learn a vocabulary of `words`, or as many as the descriptors (m, d) suffice for, and the medians of each."""
+    count = max(1, min(words, len(descriptors) // POINTS_A_WORD))
+    d = descriptors.shape[1]
+    import faiss  # takes a tenth of a second
+
+    means = faiss.Kmeans(d, count, niter=K_MEANS_ROUNDS, seed=seed, min_points_per_centroid=1)
+    means.train(descriptors)
+    random = np.random.default_rng(seed).standard_normal((d, BITS))
+    directions = np.linalg.qr(random)[0].astype(np.float32)
+    centroids = np.asarray(means.centroids, np.float32).reshape(count, d)
+    embedding = Embedding(centroids, directions, np.zeros((count, BITS), np.float32))
+    word_of = embedding.words(descriptors)[:, 0]
+    projected = descriptors @ directions
+    order = np.argsort(word_of, kind="stable")
+    ends = np.cumsum(np.bincount(word_of, minlength=count))
+    for word, rows in enumerate(np.split(order, ends[:-1])):
+        if len(rows):
+            embedding.medians[word] = _between(projected[rows])
+    return embedding
+
+
+def _between(values: FloatArray) -> FloatArray:
+    """Return what splits each column in halves, between two values: on a value, its bit would depend on rounding."""
+    count = len(values)
+    middle = (count // 2 - 0.5) / (count - 1) if count > 1 else 0
+    return np.asarray(np.quantile(values, middle, axis=0), np.float32)
+
+
+def pack_bits(bits: npt.NDArray[np.bool_]) -> Signatures:
+    """Return (m, 64) bits as one number each."""
+    packed: Signatures = np.packbits(bits, axis=1).view(np.uint64)[:, 0]
+    return packed
+
+
+def unpack_bits(signatures: Signatures) -> npt.NDArray[np.uint8]:
+    """Return signatures as (m, 64) zeros and ones."""
+    return np.unpackbits(np.ascontiguousarray(signatures)[:, None].view(np.uint8), axis=1)
+
+
+def hamming_distances(a: Signatures, b: Signatures) -> npt.NDArray[np.uint8]:
+    """Return the number of bits in which two arrays of signatures differ, entry by entry."""
+    differ = np.bitwise_xor(a, b)
+    counts: npt.NDArray[np.uint8] = _BITS_SET[differ[:, None].view(np.uint8)].sum(axis=1, dtype=np.uint8)
+    return counts
+
+
+def local_descriptors(
+    photo: Source | npt.NDArray[np.uint8], box: Box | None = None, *, long_side: int = 1024, most: int = 2500
+) -> FloatArray:
+    """Return the RootSIFT descriptors (m, 128) of a photo, or of the part of it within a box; m may be zero.
+
+    SIFT (Lowe, IJCV 2004), each descriptor at unit sum and then by its root (Arandjelović, Zisserman, CVPR 2012).
+
+    Parameters
+    ----------
+    photo : path, bytes, binary file, or (h, w, 3) uint8 pixels
+    box : (x0, y0, x1, y1), optional
+        In pixels of the photo in full; descriptors centred within it are returned.
+    long_side : int
+        A larger photo is reduced to this before anything is detected.
+    most : int
+        Descriptors at most: those of the strongest contrast, within the box if there is one.
+    """
+    cv2 = import_opencv()
+    decoded = _pixels(photo, long_side)
+    height, width = decoded.pixels.shape[:2]
+    scale = min(1.0, long_side / max(height, width))
+    grey = cv2.cvtColor(decoded.pixels, cv2.COLOR_RGB2GRAY)
+    if scale < 1:
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
+    points, _, _, roots, strength = opencv_features(grey)
+    if box is not None:
+        x0, y0, x1, y1 = clip_box(box, decoded.width, decoded.height)
+        across, down = decoded.width / grey.shape[1], decoded.height / grey.shape[0]
+        at = points * (across, down)
+        inside = (at >= (x0, y0)).all(axis=1) & (at < (x1, y1)).all(axis=1)
+        roots, strength = roots[inside], strength[inside]
+    return roots[np.sort(np.argsort(-strength, kind="stable")[:most])]
+
+
+def _pixels(photo: Source | npt.NDArray[np.uint8], long_side: int) -> Photo:
+    if not isinstance(photo, np.ndarray):
+        return read_photo(photo, long_side=long_side)
+    if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8 or 0 in photo.shape:
+        raise InvalidInputError(
+            f"photo has shape {photo.shape} and dtype {photo.dtype}; give (height, width, 3) uint8 pixels, or a file.",
+            code="photo-array",
+        )
+    return Photo(np.ascontiguousarray(photo), photo.shape[1], photo.shape[0])
+
 
 PhotoLike = Source | npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float64]
@@ -34,7 +167,7 @@ class Query(NamedTuple):
     """Features to search with: a word, a signature, and which of the query's descriptors each stands for."""
 
     words: IntArray
-    signatures: embedding.Signatures
+    signatures: Signatures
     of: IntArray
 
 
@@ -81,14 +214,7 @@ class HammingQueryExpansion(Baseline):
         Size of the photo that features are detected in, and the most of them.
     seed : int, default 0
         Of k-means, of the directions, and of the sample that the vocabulary is learnt on.
-
-    Attributes
-    ----------
-    keys_ : list of str
-        The path below the folder of each image, where a folder was given; otherwise their places.
     """
-
-    keys_: list[str]
 
     def __init__(
         self,
@@ -119,11 +245,11 @@ class HammingQueryExpansion(Baseline):
 
     def fit(
         self,
-        photos: str | os.PathLike[str] | Sequence[PhotoLike],
+        photos: Sequence[PhotoLike],
         *,
         progress: Progress | None = None,
     ) -> Self:
-        """Fit on photos: a folder, or a list of files or pixels, whose places become the image numbers.
+        """Fit on photos, a list of files or pixels, whose places become the image numbers.
 
         Each photo is read twice at most, for the vocabulary and for the file; kept are 16 bytes a feature. A photo that
         cannot be read is an image without features, with a warning. `progress` is called with the photos done and the
@@ -131,27 +257,18 @@ class HammingQueryExpansion(Baseline):
         """
         self._check()
         import_opencv()
-        if isinstance(photos, str | os.PathLike):
-            files = [file for file in list_photos(photos) if isinstance(file, ListedFile)]
-            sources: Sequence[PhotoLike] = [file.path for file in files]
-            keys = [file.key for file in files]
-        else:
-            sources, keys = list(photos), [str(i) for i in range(len(photos))]
-        if not sources:
-            raise InvalidInputError(
-                f"photos is empty ({photos!r}); give a folder with photos, or a list of them.", code="no-photos"
-            )
-        unreadable: list[str] = []
+        if not len(photos):
+            raise InvalidInputError("photos is empty; give a list of files or pixels.", code="no-photos")
+        unreadable: list[int] = []
 
         def descriptors_of(i: int) -> FloatArray:
             try:
-                return local_descriptors(sources[i], long_side=self.long_side, most=self.features)
+                return local_descriptors(photos[i], long_side=self.long_side, most=self.features)
             except UnreadableImageError:
-                unreadable.append(keys[i])
+                unreadable.append(i)
                 return np.empty((0, DIMENSION), np.float32)
 
-        self._fit(descriptors_of, len(sources), progress)
-        self.keys_ = keys
+        self._fit(descriptors_of, len(photos), progress)
         if unreadable:
             warnings.warn(
                 f"{len(set(unreadable))} photos cannot be read, {unreadable[0]} first; they are ranked last.",
@@ -169,12 +286,11 @@ class HammingQueryExpansion(Baseline):
         if not len(images):
             raise InvalidInputError("images is empty; give the local descriptors of each image.", code="no-photos")
         self._fit(images.__getitem__, len(images), progress)
-        self.keys_ = [str(i) for i in range(len(images))]
         return self
 
     def _fit(self, descriptors_of: Callable[[int], FloatArray], count: int, progress: Progress | None) -> None:
         sample, sampled = self._sample(descriptors_of, count, progress)
-        self._embedding = embedding.learn(sample, self.words, seed=self.seed)
+        self._embedding = learn_embedding(sample, self.words, seed=self.seed)
         del sample
         words, signatures, images = [], [], []
         for i in range(count):
@@ -207,9 +323,7 @@ class HammingQueryExpansion(Baseline):
             )
         return sample, len(sampled)
 
-    def _build_inverted_file(
-        self, count: int, words: IntArray, signatures: embedding.Signatures, images: IntArray
-    ) -> None:
+    def _build_inverted_file(self, count: int, words: IntArray, signatures: Signatures, images: IntArray) -> None:
         """Sort the features by word, and compute the idf of words and the norms of images."""
         vocabulary = len(self._embedding.centroids)
         order = np.argsort(words, kind="stable")
@@ -268,7 +382,7 @@ class HammingQueryExpansion(Baseline):
             step = max(1, MAX_PAIRS // max(1, size))
             for start in range(0, len(members) if size else 0, step):
                 batch = members[start : start + step]
-                near = embedding.distances(
+                near = hamming_distances(
                     np.repeat(query.signatures[batch], size), np.tile(self._signatures[listed], len(batch))
                 )
                 at = np.flatnonzero(near <= self.threshold)
@@ -306,9 +420,9 @@ class HammingQueryExpansion(Baseline):
         members = np.flatnonzero(np.isin(words, chosen))
         members = members[np.argsort(words[members], kind="stable")]
         starts = np.searchsorted(words[members], chosen)
-        ones = np.add.reduceat(embedding.unpack(signatures[members]), starts, axis=0, dtype=np.int64)
+        ones = np.add.reduceat(unpack_bits(signatures[members]), starts, axis=0, dtype=np.int64)
         majority = 2 * ones >= np.diff(np.append(starts, len(members)))[:, None]
-        return Query(np.asarray(chosen, np.int32), embedding.pack(majority), np.arange(len(chosen), dtype=np.int32))
+        return Query(np.asarray(chosen, np.int32), pack_bits(majority), np.arange(len(chosen), dtype=np.int32))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "_idf"):
