@@ -1,5 +1,7 @@
 """The whitening that verified photos of the collection choose."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,17 +11,21 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from manifind.errors import DamagedError
 from manifind.features import Moments, Whitening, whitening_of
+from manifind.features.whitening import unit_rows
 from manifind.geometry import PackedFeatures
 from manifind.index import Index
 from manifind.index.build.whitening_choice import (
     PhotoSample,
     VerifiedPart,
     find_verified_parts,
+    halve_photos,
     judge,
     region_differences,
 )
-from manifind.index.config import WhiteningCandidate, WhiteningConfig
+from manifind.index.config import RANKINGS, WhiteningCandidate, WhiteningConfig
+from manifind.index.maintenance.info import describe_choice
 from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import keep
@@ -65,20 +71,100 @@ def test_the_judge_prefers_what_finds_the_other_photo(
     pairs_in_nuisance: tuple[PhotoSample, list[VerifiedPart]],
 ) -> None:
     sample, pairs = pairs_in_nuisance
+    of_object, rest, everything = WhiteningCandidate(power=0.1), WhiteningCandidate(power=0.2), WhiteningCandidate()
     eye = np.eye(12, dtype=np.float32)
-    scores = judge(
+    dimensions = {of_object: slice(4), rest: slice(4, 12), everything: slice(12)}
+    found = judge(
         sample,
-        {
-            "object": Whitening(np.zeros(12, np.float32), eye[:, :4]),
-            "rest": Whitening(np.zeros(12, np.float32), eye[:, 4:]),
-            "all": Whitening(np.zeros(12, np.float32), eye),
-        },
         pairs,
+        list(dimensions),
+        lambda candidate, _: Whitening(np.zeros(12, np.float32), eye[:, dimensions[candidate]]),
         WhiteningConfig(query_regions=1),
     )
-    assert scores["object"] > 60
-    assert scores["rest"] < 25  # by chance alone about 11
-    assert scores["rest"] < scores["all"] + 10 < scores["object"]
+    for ranking in RANKINGS:
+        assert found[rest.name][ranking] < 25  # by chance alone about 11
+        assert found[rest.name][ranking] + 5 < found[of_object.name][ranking]
+        assert found[everything.name][ranking] < found[of_object.name][ranking]
+    assert found[of_object.name]["match"] > 80
+    assert found[everything.name]["match"] < 60
+
+
+def test_diffusion_decides_against_direct_comparison() -> None:
+    """Views of an object on an arc, where neighbours alone look alike, or all a little alike among much noise."""
+    rng = np.random.default_rng(0)
+    objects, views, others = 6, 10, 140
+    photos, shown = objects * views + others, objects * views
+    arc, cloud = np.zeros((photos, 2 * objects + 24)), rng.standard_normal((photos, 24))
+    angles = np.radians(30) * np.arange(views)
+    arc[shown:] = rng.standard_normal((others, arc.shape[1]))
+    cloud /= np.linalg.norm(cloud, axis=1, keepdims=True)
+    for number in range(objects):
+        rows = slice(number * views, (number + 1) * views)
+        arc[rows, 2 * number : 2 * number + 2] = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        cloud[rows, number] += 0.7
+    vectors = np.concatenate([unit_rows(arc), unit_rows(cloud)], axis=1)
+    sample = PhotoSample(
+        [ImageRecord(i, f"{i}.jpg", f"{i:064}", 1, 1, SIZE, SIZE) for i in range(photos)],
+        vectors,
+        np.tile(part(0, 0, SIZE, SIZE).astype(np.float32), (photos, 1)),
+        np.arange(photos + 1),
+        [],
+        0.8,
+    )
+    here = part(10, 10, 60, 60)
+    pairs = [
+        VerifiedPart(start + end, here, start + other, here)
+        for start in range(0, shown, views)
+        for end in (0, views - 1)
+        for other in range(views)
+        if other != end
+    ]
+    on_arc, in_cloud = WhiteningCandidate(own=1), WhiteningCandidate()
+    eye = np.eye(vectors.shape[1], dtype=np.float32)
+    split = arc.shape[1]
+
+    def learn(candidate: WhiteningCandidate, _: object) -> Whitening:
+        return Whitening(np.zeros(len(eye), np.float32), eye[:, :split] if candidate is on_arc else eye[:, split:])
+
+    found = judge(sample, pairs, [on_arc, in_cloud], learn, WhiteningConfig(query_regions=1))
+    arcs, clouds = found[on_arc.name], found[in_cloud.name]
+    assert arcs["plain"] + 10 < clouds["plain"]
+    assert arcs["match"] + 10 < clouds["match"]
+    assert arcs["regional"] > clouds["regional"] + 25
+    direct, whole = replace(WhiteningConfig(), weights=(1, 1, 0)), WhiteningConfig()
+    assert direct.score(arcs) < direct.score(clouds)
+    assert whole.score(arcs) > whole.score(clouds)
+
+
+def test_no_candidate_is_judged_by_what_it_learnt_from(
+    pairs_in_nuisance: tuple[PhotoSample, list[VerifiedPart]],
+) -> None:
+    sample, pairs = pairs_in_nuisance
+    learnt: list[set[int]] = []
+
+    def learn(candidate: WhiteningCandidate, learnt_from: Sequence[VerifiedPart]) -> Whitening:
+        learnt.append({photo for pair in learnt_from for photo in (pair.photo, pair.other)})
+        return Whitening(np.zeros(12, np.float32), np.eye(12, dtype=np.float32))
+
+    judge(sample, pairs, [WhiteningCandidate(differences=0.5)], learn, WhiteningConfig(query_regions=1))
+    assert len(learnt) == 2
+    assert not learnt[0] & learnt[1]
+    assert learnt[0] | learnt[1] == set(range(40))
+    assert all(one ^ 1 in photos for photos in learnt for one in photos)
+
+
+def test_photos_that_hang_together_are_in_one_half_as_far_as_that_goes() -> None:
+    here = part(0, 0, 9, 9)
+
+    def joined(*photos: tuple[int, int]) -> npt.NDArray[np.bool_]:
+        return halve_photos([VerifiedPart(one, here, other, here) for one, other in photos], 8)
+
+    # Photos of a thing lie apart by their numbers.
+    apart = joined((0, 4), (4, 6), (1, 5), (3, 5))
+    assert apart[0] == apart[4] == apart[6] != apart[1]
+    assert apart[1] == apart[3] == apart[5]
+    # All photos show one thing.
+    assert joined(*((i, i + 1) for i in range(7))).tolist() == [False] * 4 + [True] * 4
 
 
 def test_differences_are_those_of_the_regions_that_fit_the_parts(
@@ -97,14 +183,16 @@ def test_a_whitening_that_learns_from_differences_finds_what_the_prior_does_not(
     sample, pairs = pairs_in_nuisance
     own = Moments.of(sample.vectors)
     training = WhiteningTraining(Moments(1000, np.zeros(12), np.eye(12)), weight=1, dimension=12)
-    differences = region_differences(sample, pairs[:20])
-    learnt = WhiteningCandidate(differences=0.999)
-    candidates = {
-        "prior": training.candidate(own, WhiteningCandidate(), differences),
-        "learnt": training.candidate(own, learnt, differences),
-    }
-    scores = judge(sample, candidates, pairs[20:], WhiteningConfig(query_regions=1))
-    assert scores["learnt"] > scores["prior"] + 10
+    prior, learnt = WhiteningCandidate(), WhiteningCandidate(differences=0.999)
+    found = judge(
+        sample,
+        pairs,
+        [prior, learnt],
+        lambda candidate, pairs: training.candidate(own, candidate, region_differences(sample, pairs)),
+        WhiteningConfig(query_regions=1),
+    )
+    assert all(found[learnt.name][ranking] > found[prior.name][ranking] for ranking in RANKINGS)
+    assert found[learnt.name]["match"] > found[prior.name]["match"] + 10
 
 
 def test_a_candidate_is_whitening_by_the_mixture_that_it_names(rng: np.random.Generator) -> None:
@@ -161,7 +249,7 @@ class TestInAnIndex:
         bare = small_extractor(whitened=False)
         rng = np.random.default_rng(5)
         seen = [bare.extract_unwhitened(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)) for _ in range(20)]
-        config = replace(WhiteningConfig(), min_photos=2, proposing_dimension=6)
+        config = replace(WhiteningConfig(), min_photos=2, min_pairs_of_differences=6, proposing_dimension=6)
         return WhiteningTraining(Moments.of(seen, bare.pooled_by), 50, 8, config)
 
     def make(self, monkeypatch: pytest.MonkeyPatch, path: Path, photos: Path, **more: Any) -> Index:
@@ -183,12 +271,21 @@ class TestInAnIndex:
         choice = made.info()["whitening"]["choice"]
         assert choice["pairs"] >= 6
         assert set(choice["scores"]) == {one.name for one in training.config.candidates}
+        assert choice["rankings"].keys() == choice["scores"].keys()
+        assert all(set(precisions) == set(RANKINGS) for precisions in choice["rankings"].values())
         best = max(choice["scores"].values())
         assert choice["scores"][choice["chosen"]] >= best - training.config.min_gain
         assert f"is {choice['chosen']}" in made.info()["whitening"]["words"]
         assert again.info()["whitening"]["choice"] == choice
         np.testing.assert_array_equal(again.manifold.vectors_, made.manifold.vectors_)
         assert Index.open(made.path, extractor=made.extractor).info()["whitening"]["choice"] == choice
+
+    def test_few_pairs_teach_no_differences(
+        self, photos: Path, tmp_path: Path, training: WhiteningTraining, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        few = replace(training, config=replace(training.config, min_pairs_of_differences=1000))
+        choice = self.make(monkeypatch, tmp_path / "i.manifind", photos, wanted=few).info()["whitening"]["choice"]
+        assert set(choice["scores"]) == {one.name for one in few.config.candidates if not one.differences}
 
     def test_too_few_pairs_leave_the_default(
         self, photos: Path, tmp_path: Path, training: WhiteningTraining, monkeypatch: pytest.MonkeyPatch
@@ -223,3 +320,11 @@ def _deviations(moments: Moments, power: float) -> npt.NDArray[np.float64]:
 def test_a_choice_is_kept_in_the_manifest() -> None:
     choice = WhiteningChoice("own 0.25", 12, {"own 0.25": 50.0, "own 0.5": 40.5})
     assert WhiteningChoice.of(choice.fields) == choice
+    assert choice.fields.keys() == {"chosen", "pairs", "scores"}  # as older indexes have it
+    rankings = {"own 0.25": {"plain": 52.0, "regional": 48.0}, "own 0.5": {"plain": 40.0, "regional": 41.0}}
+    judged = replace(choice, rankings=rankings)
+    assert WhiteningChoice.of(json.loads(json.dumps(judged.fields))) == judged
+    assert "own 0.5: 40.5 (plain 40.0, regional 41.0)" in describe_choice(judged)
+    for damaged in ({"own 0.25": 50.0}, {"own 0.25": {"plain": 101.0}}, [50.0]):
+        with pytest.raises(DamagedError):
+            WhiteningChoice.of({**judged.fields, "rankings": damaged})

@@ -76,6 +76,10 @@ class WhiteningCandidate:
         return f"own {self.own:g}, differences {self.differences:g}, power {self.power:g}"
 
 
+RANKINGS = ("plain", "match", "regional")
+"""By what verified photos are to be found when whitenings are judged: as the ``method`` of a search."""
+
+
 @dataclass(frozen=True)
 class WhiteningConfig:
     """How a whitening is chosen by verified photos of the collection (`manifind.index.build.whitening_choice`)."""
@@ -86,8 +90,8 @@ class WhiteningConfig:
     candidates: tuple[WhiteningCandidate, ...] = (
         WhiteningCandidate(own=0.25, power=0.3),
         WhiteningCandidate(own=0.5),
-        WhiteningCandidate(differences=0.5, power=0.3),
-        WhiteningCandidate(differences=0.5),
+        WhiteningCandidate(own=1),
+        WhiteningCandidate(differences=0.25, power=0.3),
         WhiteningCandidate(),
     )
     """The whitenings to choose from, chosen on these collections and Holidays."""
@@ -104,9 +108,13 @@ class WhiteningConfig:
     """Photos that are verified of each anchor and each ranking, of which each proposing whitening has two."""
     min_photos: int = 20
     """Anchors with verified parts that are enough to judge by."""
-    min_gain: float = 1.0
-    """Points of mean average precision by which a candidate must lead the default. From 0 to 5 points the choice is
-    the same on all four collections."""
+    weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """What mean average precision by each of `RANKINGS` counts in a candidate's score."""
+    min_gain: float = 0.5
+    """Points of the score by which a candidate must lead the default."""
+    min_pairs_of_differences: int = 500
+    """Verified pairs from which a candidate may learn by differences. Fewer teach what these photos look like, in few
+    of the vectors' 1,280 directions, and harm the photos that verification did not join."""
     min_part: float = 0.005
     """The smallest part of a photo that is a query, by area."""
     max_part: float = 0.6
@@ -121,6 +129,11 @@ class WhiteningConfig:
     """How many times the photos that a whitening was learnt on make it wise to learn it again."""
     retrain_spread_ratio: float = 0.85
     """A whitening fits while it spreads descriptors over this part of the dimensions that it did when it was learnt."""
+
+    def score(self, precisions: Mapping[str, float]) -> float:
+        """Return the score of a candidate from its mean average precision by each of `RANKINGS`."""
+        weighted = sum(w * precisions[name] for name, w in zip(RANKINGS, self.weights, strict=True))
+        return round(weighted / sum(self.weights), 2)
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,19 @@ collection's covariance are the objects, and whitening by it removes them; where
 whitening by it helps. While an index is built, vectors before whitening and local features of all photos are there:
 
 1. Pairs of photos are proposed by two very different whitenings, and verified by local features.
-2. The pairs of half of the photos give differences of regions that show the same thing: a candidate may learn from
-   them.
-3. The pairs of the other half judge. The query is the part of a photo that holds the inliers, as the few regions that
-   fit the part best; the other photo should be found. Small parts count more, as people ask for small things.
+2. They give differences of regions that show the same thing: a candidate may learn from them.
+3. They judge. The query is the part of a photo that holds the inliers, as the few regions that fit the part best; the
+   other photo should be found: by plain similarity, by R-match and by diffusion. Small parts count more, as people ask
+   for small things. What a candidate learnt from does not judge it: of two halves of the photos, with all photos of a
+   thing in one as far as that goes, each judges what the other teaches.
 4. The candidate with the highest score is taken if its lead over the default is large enough.
 
 All of it works on a sample of bounded size, and depends on the photos and their numbers alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,12 @@ from manifind.features import Moments, Whitening
 from manifind.features.whitening import unit_rows
 from manifind.geometry import PackedFeatures, verify_many
 from manifind.index.build.journal import Journal
-from manifind.index.config import WhiteningConfig
+from manifind.index.config import RANKINGS, IndexConfig, WhiteningCandidate, WhiteningConfig
 from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import WhiteningChoice
+from manifind.manifold import Manifold
 from manifind.types import FloatArray, Progress
 
 
@@ -133,17 +135,27 @@ def choose_whitening(
     pairs = find_verified_parts(
         sample, anchors.tolist(), propose_pairs(training, own, sample, anchors), lambda done: progress(done, steps)
     )
-    judges = set(anchors[1::2].tolist())
-    differences = region_differences(sample, [pair for pair in pairs if pair.photo not in judges])
-    queries = [pair for pair in pairs if pair.photo in judges]
-    if len({pair.photo for pair in queries}) < config.min_photos or not len(differences):
-        return training.whitening(own), WhiteningChoice(config.default.name, len(pairs), {})
-    candidates = {one.name: training.candidate(own, one, differences) for one in config.candidates}
-    scores = judge(sample, candidates, queries, config, lambda done: progress(len(anchors) + done, steps))
+    default = config.default.name
+    if len({pair.photo for pair in pairs}) < config.min_photos:
+        return training.whitening(own), WhiteningChoice(default, len(pairs), {})
+    enough = len(pairs) >= config.min_pairs_of_differences
+    candidates = [one for one in config.candidates if enough or not one.differences]
+    made: dict[WhiteningCandidate, Whitening] = {}
+
+    def learn(candidate: WhiteningCandidate, learnt_from: Sequence[VerifiedPart]) -> Whitening:
+        differences = region_differences(sample, learnt_from) if candidate.differences and learnt_from else None
+        made[candidate] = training.candidate(own, candidate, differences)
+        return made[candidate]
+
+    rankings = judge(sample, pairs, candidates, learn, config, lambda done: progress(len(anchors) + done, steps))
+    scores = {name: config.score(precisions) for name, precisions in rankings.items()}
     best = max(scores, key=lambda name: scores[name])
-    if scores[best] < scores[config.default.name] + config.min_gain:
-        best = config.default.name
-    return candidates[best], WhiteningChoice(best, len(pairs), scores)
+    if scores[best] < scores[default] + config.min_gain:
+        best = default
+    chosen = next(one for one in candidates if one.name == best)
+    # All pairs together teach more than the halves that were judged.
+    whitening = learn(chosen, pairs) if chosen.differences or chosen not in made else made[chosen]
+    return whitening, WhiteningChoice(best, len(pairs), scores, rankings)
 
 
 def propose_pairs(
@@ -202,67 +214,149 @@ def region_differences(sample: PhotoSample, pairs: Sequence[VerifiedPart]) -> Fl
     return np.concatenate(sides) if sides else np.empty((0, sample.vectors.shape[1]), np.float32)
 
 
+def halve_photos(pairs: Sequence[VerifiedPart], photos: int) -> npt.NDArray[np.bool_]:
+    """Return which photos are in the second of two halves (photos,), with joined photos in the same half.
+
+    Where more than half of the photos hang together, these are divided by their numbers.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components  # a search never chooses, and need not wait for the import
+
+    first, second = (np.array([getattr(pair, side) for pair in pairs], np.intp) for side in ("photo", "other"))
+    joins = coo_array((np.ones(len(pairs)), (first, second)), (photos, photos))
+    _, component = connected_components(joins, directed=False)
+    _, start = np.unique(component, return_index=True)
+    joined = np.unique(np.concatenate([first, second]))
+    order = joined[np.lexsort([joined, start[component[joined]]])]
+    halves = np.zeros(photos, np.bool_)
+    halves[order[len(order) // 2 :]] = True
+    return halves
+
+
+@dataclass(frozen=True)
+class PartQueries:
+    """Parts of photos as queries."""
+
+    photos: npt.NDArray[np.intp]
+    """The photo of each part."""
+    regions: Sequence[FloatArray]
+    """The vectors of each part, before whitening."""
+    weights: npt.NDArray[np.float64]
+    """What each counts: the inverse of its side in parts of the photo."""
+    wanted: Sequence[npt.NDArray[np.intp]]
+    """The photos that verification joins with each part."""
+    ignored: Sequence[npt.NDArray[np.intp]]
+    """The photos that it joins with other parts of the photo, and the photo."""
+
+    @classmethod
+    def of(cls, sample: PhotoSample, pairs: Sequence[VerifiedPart], config: WhiteningConfig) -> "PartQueries":
+        """Return up to two parts of each photo: the smallest, and the median of all."""
+        by_photo: dict[int, list[VerifiedPart]] = {}
+        for pair in pairs:
+            by_photo.setdefault(pair.photo, []).append(pair)
+        queries = cls(np.empty(0, np.intp), [], np.empty(0), [], [])
+        for photo, joined in by_photo.items():
+            parts = np.stack([pair.part for pair in joined])
+            others = np.array([pair.other for pair in joined])
+            image = sample.images[photo]
+            size = areas(parts) / (image.width * image.height)
+            order = np.argsort(size, kind="stable")
+            order = order[(size[order] >= config.min_part) & (size[order] <= config.max_part)]
+            for place in dict.fromkeys(order[[0, len(order) // 2]].tolist() if len(order) else []):
+                wanted = np.unique(others[iou(parts, parts[place]) > config.same_part])
+                queries = cls(
+                    np.append(queries.photos, photo),
+                    [*queries.regions, sample.regions_of_part(photo, parts[place], config.query_regions)],
+                    np.append(queries.weights, size[place] ** -0.5),
+                    [*queries.wanted, wanted],
+                    [*queries.ignored, np.setdiff1d(np.append(others, photo), wanted)],
+                )
+        return queries
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+    def select(self, which: npt.NDArray[np.bool_]) -> "PartQueries":
+        """Return some of the queries."""
+        chosen: list[int] = np.flatnonzero(which).tolist()
+        return PartQueries(
+            self.photos[which],
+            [self.regions[i] for i in chosen],
+            self.weights[which],
+            [self.wanted[i] for i in chosen],
+            [self.ignored[i] for i in chosen],
+        )
+
+
 def judge(
     sample: PhotoSample,
-    candidates: Mapping[str, Whitening],
     pairs: Sequence[VerifiedPart],
+    candidates: Sequence[WhiteningCandidate],
+    learn: Callable[[WhiteningCandidate, Sequence[VerifiedPart]], Whitening],
     config: WhiteningConfig,
     progress: Callable[[int], None] = lambda _: None,
-) -> dict[str, float]:
-    """Return the score of each candidate: mean average precision of verified photos, in percent.
+) -> dict[str, dict[str, float]]:
+    """Return the mean average precision of each candidate by each ranking of `RANKINGS`, in percent.
 
-    It is the mean of two rankings, by the sum of the query's regions and by R-match. A query counts by the inverse of
-    its side in parts of the photo.
+    `learn` makes the whitening of a candidate from verified pairs; a candidate that learns from differences is judged
+    on each half of the photos by what the pairs of the other teach.
     """
-    by_photo: dict[int, list[VerifiedPart]] = {}
-    for pair in pairs:
-        by_photo.setdefault(pair.photo, []).append(pair)
-    queries: list[FloatArray] = []
-    weights: list[float] = []
-    wanted: list[npt.NDArray[np.intp]] = []
-    ignored: list[npt.NDArray[np.intp]] = []
-    for photo, joined in by_photo.items():
-        parts = np.stack([pair.part for pair in joined])
-        others = np.array([pair.other for pair in joined])
-        image = sample.images[photo]
-        size = areas(parts) / (image.width * image.height)
-        # A different part each time: the smallest, and the median of the others.
-        order = np.argsort(size, kind="stable")
-        order = order[(size[order] >= config.min_part) & (size[order] <= config.max_part)]
-        for place in dict.fromkeys(order[[0, len(order) // 2]].tolist() if len(order) else []):
-            same = iou(parts, parts[place]) > config.same_part
-            queries.append(sample.regions_of_part(photo, parts[place], config.query_regions))
-            weights.append(float(size[place] ** -0.5))
-            wanted.append(np.unique(others[same]))
-            ignored.append(np.setdiff1d(np.append(others, photo), wanted[-1]))
-    if not queries:
-        return dict.fromkeys(candidates, 0.0)
-    scores = {}
-    for done, (name, one) in enumerate(candidates.items()):
+    queries = PartQueries.of(sample, pairs, config)
+    if not len(queries):
+        return {one.name: dict.fromkeys(RANKINGS, 0.0) for one in candidates}
+    second = halve_photos(pairs, len(sample))
+    halves = [[pair for pair in pairs if second[pair.photo] == second[pair.other] == half] for half in (False, True)]
+    found = {}
+    for done, candidate in enumerate(candidates):
         progress(done)
-        precisions = _precisions(sample, one, queries, wanted, ignored)
-        scores[name] = round(100 * float(np.average(precisions, weights=weights)), 2)
-    return scores
+        precisions = np.zeros((len(RANKINGS), len(queries)))
+        if candidate.differences:
+            for half, others in ((False, halves[True]), (True, halves[False])):
+                mine = second[queries.photos] == half
+                if mine.any():
+                    precisions[:, mine] = average_precisions(sample, learn(candidate, others), queries.select(mine))
+        else:
+            precisions = average_precisions(sample, learn(candidate, ()), queries)
+        means = np.average(precisions, axis=1, weights=queries.weights)
+        found[candidate.name] = {
+            ranking: round(100 * mean, 2) for ranking, mean in zip(RANKINGS, means.tolist(), strict=True)
+        }
+    return found
 
 
-def _precisions(
-    sample: PhotoSample,
-    whitening: Whitening,
-    queries: Sequence[FloatArray],
-    wanted: Sequence[npt.NDArray[np.intp]],
-    ignored: Sequence[npt.NDArray[np.intp]],
-) -> FloatArray:
-    """Return the average precision of each query, the mean of its two rankings."""
-    vectors, rows = whitening.apply(sample.vectors), whitening.apply(np.concatenate(queries))
-    first = np.cumsum([0, *(len(query) for query in queries[:-1])])
+def average_precisions(sample: PhotoSample, whitening: Whitening, queries: PartQueries) -> npt.NDArray[np.float64]:
+    """Return the average precision of each query by each ranking, (rankings, queries)."""
+    vectors, rows = whitening.apply(sample.vectors), whitening.apply(np.concatenate(queries.regions))
+    ends = np.cumsum([len(query) for query in queries.regions])
+    first = np.append(0, ends[:-1])
     wholes = unit_rows(np.add.reduceat(vectors, sample.starts[:-1]))
-    plain = wholes @ unit_rows(np.add.reduceat(rows, first)).T
-    best = np.stack([(vectors[sample.regions(photo)] @ rows.T).max(axis=0) for photo in range(len(sample))])
-    means = np.zeros(len(queries), np.float32)
-    for likeness in (plain, np.add.reduceat(best, first, axis=1)):
-        for at, (photos, others) in enumerate(zip(wanted, ignored, strict=True)):
-            likeness[others, at] = -np.inf
-            order = np.argsort(-likeness[:, at], kind="stable")
-            ranks = np.flatnonzero(np.isin(order, photos))
-            means[at] += (np.arange(1, len(ranks) + 1) / (ranks + 1)).mean() / 2
-    return means
+    plain = unit_rows(np.add.reduceat(rows, first)) @ wholes.T
+    best = np.stack([(rows @ vectors[sample.regions(photo)].T).max(axis=1) for photo in range(len(sample))], axis=1)
+    match = np.add.reduceat(best, first)
+    parameters = IndexConfig().resolve_parameters(len(sample))
+    k = min(parameters["k"], len(vectors) - 1)
+    image_of = np.repeat(np.arange(len(sample)), np.diff(sample.starts))
+    manifold = Manifold(k=k, query_k=parameters["query_k"], alpha=parameters["alpha"], knn="exact")
+    diffused = manifold.fit(vectors, image_of).search_many(np.split(rows, ends[:-1]), None)
+    rankings: list[list[npt.NDArray[np.integer[Any]]]] = [
+        list(np.argsort(-plain, axis=1, kind="stable")),
+        list(np.argsort(-match, axis=1, kind="stable")),
+        [ranking.images for ranking in diffused],
+    ]
+    return np.array(
+        [
+            [
+                _average_precision(images, wanted, ignored)
+                for images, wanted, ignored in zip(ranked, queries.wanted, queries.ignored, strict=True)
+            ]
+            for ranked in rankings
+        ]
+    )
+
+
+def _average_precision(
+    images: npt.NDArray[np.integer[Any]], wanted: npt.NDArray[np.intp], ignored: npt.NDArray[np.intp]
+) -> float:
+    """Return the mean of precision at each wanted image; one that is not ranked counts as 0."""
+    ranks = np.flatnonzero(np.isin(images[~np.isin(images, ignored)], wanted))
+    return float((np.arange(1, len(ranks) + 1) / (ranks + 1)).sum()) / len(wanted)

@@ -200,14 +200,20 @@ def describe_choice(choice: WhiteningChoice) -> str:
     """Say which whitening was chosen, by how many verified pairs of photos, and how the others did."""
     if not choice.scores:
         return f"{choice.pairs:,} verified pairs of photos are too few to choose a whitening; it is {choice.chosen}."
+
+    def score(name: str) -> str:
+        rankings = (f"{ranking} {precision:.1f}" for ranking, precision in choice.rankings.get(name, {}).items())
+        said = f"{choice.scores[name]:.1f}"
+        return f"{said} ({', '.join(rankings)})" if name in choice.rankings else said
+
     others = "; ".join(
-        f"{name}: {score:.1f}"
-        for name, score in sorted(choice.scores.items(), key=lambda one: -one[1])
+        f"{name}: {score(name)}"
+        for name in sorted(choice.scores, key=lambda name: -choice.scores[name])
         if name != choice.chosen
     )
     return (
-        f"By {choice.pairs:,} verified pairs of photos the whitening is {choice.chosen} "
-        f"(mean average precision {choice.scores[choice.chosen]:.1f}; {others})."
+        f"By {choice.pairs:,} verified pairs of photos the whitening is {choice.chosen}, with a mean average precision "
+        f"of {score(choice.chosen)}. The others: {others}."
     )
 
 

@@ -9,7 +9,7 @@ import inspect
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,6 +81,8 @@ class WhiteningChoice:
     """Verified pairs of photos on which the candidates were judged or from which they learnt."""
     scores: Mapping[str, float]
     """The score of each candidate by name, mean average precision in percent; none where pairs were too few."""
+    rankings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What each score is the mean of, by the names of candidates and rankings; none in older indexes."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -89,15 +91,21 @@ class WhiteningChoice:
         pairs = _typed(fields, "pairs", int, "whitening.choice.")
         scores = _typed(fields, "scores", dict, "whitening.choice.")
         _check_value(pairs >= 0, "whitening.choice.pairs", pairs)
-        for name, score in scores.items():
-            number = isinstance(score, int | float) and not isinstance(score, bool)
-            _check_value(number and 0 <= score <= 100, f"whitening.choice.scores of {name[:60]}", score)
-        return cls(chosen, pairs, scores)
+        rankings = _mapping(fields, "rankings") if "rankings" in fields else {}
+        for name in rankings:
+            _typed(rankings, name, dict, "whitening.choice.rankings.")
+        for of in (scores, *rankings.values()):
+            for name, score in of.items():
+                number = isinstance(score, int | float) and not isinstance(score, bool)
+                _check_value(number and 0 <= score <= 100, f"whitening.choice.scores of {name[:60]}", score)
+        return cls(chosen, pairs, scores, rankings)
 
     @property
     def fields(self) -> dict[str, Any]:
         """What the manifest says of it."""
-        return {"chosen": self.chosen, "pairs": self.pairs, "scores": dict(self.scores)}
+        said = {"chosen": self.chosen, "pairs": self.pairs, "scores": dict(self.scores)}
+        by_ranking = {name: dict(precisions) for name, precisions in self.rankings.items()}
+        return {**said, "rankings": by_ranking} if by_ranking else said
 
 
 @dataclass(frozen=True)
