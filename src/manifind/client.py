@@ -233,9 +233,9 @@ class Client:
             raise InvalidInputError(
                 f"image is a {type(image).__name__}; give a path, a key, bytes, pixels or an image of Pillow's."
             )
-        kept = _parse_json(self._request("/api/uploads", image, "application/octet-stream"))
+        upload = _parse_json(self._request("/api/uploads", image, "application/octet-stream"))
         with _expected_fields():
-            return {"upload": str(kept["upload"]), "box": part}
+            return {"upload": str(upload["upload"]), "box": part}
 
     def _get_json(self, path: str) -> dict[str, Any]:
         return _parse_json(self._request(path))
@@ -372,11 +372,11 @@ def _link(link: Mapping[str, Any]) -> Link:
     return Link(source, target, link["similarity"], link["flow"], link["verified"], link["inliers"])
 
 
-def _corners(given: Sequence[float]) -> Box:
-    x0, y0, x1, y1 = (float(corner) for corner in given)
+def _corners(values: Sequence[float]) -> Box:
+    x0, y0, x1, y1 = (float(corner) for corner in values)
     return x0, y0, x1, y1
 
 
-def _outline(given: Sequence[Sequence[float]]) -> Outline:
-    a, b, c, d = ((float(x), float(y)) for x, y in given)
+def _outline(corners: Sequence[Sequence[float]]) -> Outline:
+    a, b, c, d = ((float(x), float(y)) for x, y in corners)
     return a, b, c, d

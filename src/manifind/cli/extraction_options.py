@@ -63,10 +63,10 @@ def extractor_of(
     """Return the extractor of an index with these options, and how its whitening is learnt if it must be."""
     choices = PRESETS[preset or "default"]
     given = {name: settings.get(name, getattr(choices, name)) for name in ("scales", "pooling")}
-    made, _, learning = make_extractor(
+    extractor, _, learning = make_extractor(
         backbone or str(choices.backbone),
         whiten=whiten or choices.whiten,
         **given,
         long_side=settings.get("long_side"),
     )
-    return made, learning
+    return extractor, learning

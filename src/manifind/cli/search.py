@@ -254,8 +254,8 @@ def keep_search(
 
     index.sets.save_search(name, stored(views), negatives=stored(negatives), method=method)
     photos = index.sets.add(name, result[: result.n_matches])
-    kept = f"kept {counted(len(photos), 'photo')} as {visible(name)}"
-    err.print(f"{kept}; manifind sets {shell_quote(index.path)} shows the sets.")
+    report = f"kept {counted(len(photos), 'photo')} as {visible(name)}"
+    err.print(f"{report}; manifind sets {shell_quote(index.path)} shows the sets.")
 
 
 def last_step(steps: Iterable[SearchResult], top: int, *, shown: bool) -> SearchResult:

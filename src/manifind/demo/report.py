@@ -102,12 +102,12 @@ def _notes(demo: DemoResult) -> list[str]:
     ]
 
 
-def as_page(index: Index, made: Scenes, demo: DemoResult) -> str:
+def as_page(index: Index, scenes: Scenes, demo: DemoResult) -> str:
     """Return a page that stands alone: chains, first photos, and the table."""
     (first, mAP, *sizes, time), rows = table(demo)
-    examples = [_example(index, made, example) for example in demo.examples]
+    examples = [_example(index, scenes, example) for example in demo.examples]
     if examples:
-        examples[0]["rankings"] = _first_photos(index, made, demo.rankings, demo.examples[0])
+        examples[0]["rankings"] = _first_photos(index, scenes, demo.rankings, demo.examples[0])
     return render(
         "demo.html",
         title="What diffusion finds and similarity loses",
@@ -120,10 +120,10 @@ def as_page(index: Index, made: Scenes, demo: DemoResult) -> str:
     )
 
 
-def _example(index: Index, made: Scenes, example: Example) -> dict[str, Any]:
+def _example(index: Index, scenes: Scenes, example: Example) -> dict[str, Any]:
     """Return how a photo was found: the chain from the query to it."""
     query, scene = example.query, example.scene
-    start = query_picture(index, made.queries_folder / query.file, None, query.file)
+    start = query_picture(index, scenes.queries_folder / query.file, None, query.file)
     return {
         "shows": query.shows,
         "before": ordinal(example.plain_rank),
@@ -137,12 +137,12 @@ def _example(index: Index, made: Scenes, example: Example) -> dict[str, Any]:
 
 
 def _first_photos(
-    index: Index, made: Scenes, rankings: Sequence[MethodRankings], example: Example
+    index: Index, all_scenes: Scenes, rankings: Sequence[MethodRankings], example: Example
 ) -> list[dict[str, Any]]:
     """Return the first photos for a query by plain similarity and by regional diffusion."""
-    truth = {scene.file: scene for scene in made.truth}
-    number = made.queries.index(example.query)
-    shown = []
+    truth = {scene.file: scene for scene in all_scenes.truth}
+    number = all_scenes.queries.index(example.query)
+    rows = []
     for ranked in rankings:
         if ranked.method not in (PLAIN, REGIONAL):
             continue
@@ -155,8 +155,8 @@ def _first_photos(
             else (photo_picture(index, scene.file, None), "")
             for scene in scenes
         ]
-        shown.append({"method": ranked.method, "right": len(right), "pictures": pictures})
-    return shown
+        rows.append({"method": ranked.method, "right": len(right), "pictures": pictures})
+    return rows
 
 
 def ordinal(number: int) -> str:

@@ -154,26 +154,26 @@ def make_scenes(
     for picture, query in _queries(seed):
         (queries / query.file).write_bytes(encode_jpeg(picture, 92))
         written.append(query)
-    made = Scenes(photos, queries, tuple(truth), tuple(written))
+    collection = Scenes(photos, queries, tuple(truth), tuple(written))
     name = f"planted scenes, seed {seed}"
     stored = {
         "name": name,
         "scenes": [asdict(scene) for scene in truth],
-        "queries": [_query_truth(query, made) for query in written],
+        "queries": [_query_truth(query, collection) for query in written],
     }
     (root / TRUTH).write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-    return made
+    return collection
 
 
-def _query_truth(query: Query, made: Scenes) -> dict[str, Any]:
+def _query_truth(query: Query, collection: Scenes) -> dict[str, Any]:
     """Return a query as ``manifind evaluate`` reads it: its photo by the path from the scenes, and what shows it."""
     return {
         "name": Path(query.file).stem,
-        "image": f"../{made.queries_folder.name}/{query.file}",
+        "image": f"../{collection.queries_folder.name}/{query.file}",
         "box": query.box,
         "positives": [
             {"image": scene.file, "box": scene.box, "photo": (scene.width, scene.height)}
-            for scene in made.truth
+            for scene in collection.truth
             if scene.shows == query.shows
         ],
     }
@@ -189,11 +189,11 @@ def _scene(number: int, seed: int) -> tuple[bytes, Scene]:
     for _ in range(rng.integers(CLUTTER[0], CLUTTER[1] + 1)):
         _paste(picture, rng, _random_thing(rng, frame))
     file = f"scene-{number:04d}.jpg"
-    shown = _object_of(number)
-    if shown is None:
+    cutout = _object_of(number)
+    if cutout is None:
         return apply_camera(picture, rng), Scene(file, *frame)
 
-    planted = _plant(picture, rng, shown, _random_size(rng, shown, frame), turn=TURN, tilt=TILT)
+    planted = _plant(picture, rng, cutout, _random_size(rng, cutout, frame), turn=TURN, tilt=TILT)
     cover = planted
     if rng.random() < 0.5:
         thing = _occluder(rng, planted)
@@ -202,7 +202,7 @@ def _scene(number: int, seed: int) -> tuple[bytes, Scene]:
     return apply_camera(picture, rng), Scene(
         file,
         *frame,
-        shown.name,
+        cutout.name,
         _bounding_box(planted),
         round(float(planted.mean()), 4),
         round(float(cover.sum() / planted.sum()), 4),
@@ -218,18 +218,18 @@ def _object_of(number: int) -> Cutout | None:
 
 def _queries(seed: int) -> Iterator[tuple[Image.Image, Query]]:
     """Make the queries: the photograph that an object was cut from, and a plain view of it elsewhere."""
-    for number, shown in enumerate(OBJECTS):
-        photo = photograph(shown.photo)
+    for number, cutout in enumerate(OBJECTS):
+        photo = photograph(cutout.photo)
         scale = min(1, max(FRAMES[0]) / max(photo.size))
-        x0, y0, x1, y1 = (round(scale * corner) for corner in shown.box)
+        x0, y0, x1, y1 = (round(scale * corner) for corner in cutout.box)
         small = photo.resize((round(scale * photo.width), round(scale * photo.height)), Image.Resampling.LANCZOS)
-        yield small, Query(f"{shown.name}-1.jpg", shown.name, (x0, y0, x1, y1))
+        yield small, Query(f"{cutout.name}-1.jpg", cutout.name, (x0, y0, x1, y1))
 
         rng = np.random.default_rng([seed, 1, number])
         frame = FRAMES[int(rng.integers(len(FRAMES)))]
         picture = _background(rng, frame)
-        planted = _plant(picture, rng, shown, min(0.2, _max_size(shown, frame)), turn=15, tilt=0.025)
-        yield picture, Query(f"{shown.name}-2.jpg", shown.name, _bounding_box(planted))
+        planted = _plant(picture, rng, cutout, min(0.2, _max_size(cutout, frame)), turn=15, tilt=0.025)
+        yield picture, Query(f"{cutout.name}-2.jpg", cutout.name, _bounding_box(planted))
 
 
 def _background(rng: np.random.Generator, frame: tuple[int, int]) -> Image.Image:
@@ -320,13 +320,13 @@ def _paste(picture: Image.Image, rng: np.random.Generator, thing: Thing) -> None
 
 
 def _plant(
-    picture: Image.Image, rng: np.random.Generator, shown: Cutout, size: float, *, turn: float, tilt: float
+    picture: Image.Image, rng: np.random.Generator, cutout: Cutout, size: float, *, turn: float, tilt: float
 ) -> Mask:
     """Paste an object into the picture at a size, with its shadow, and return what it covers."""
-    photo, mask = _cut_out(shown)
+    photo, mask = _cut_out(cutout)
     sides, frame = np.array(photo.size, np.float64), np.array(picture.size, np.float64)
     corners = random_view(rng, sides, turn, tilt)
-    outline = project(homography(box_corners(sides), corners), np.array(shown.outline) - shown.box[:2])
+    outline = project(homography(box_corners(sides), corners), np.array(cutout.outline) - cutout.box[:2])
     scale = math.sqrt(size * frame.prod() / area(outline))
     scale = min(scale, float((0.98 * frame / np.ptp(outline, axis=0)).min()))
     room = frame - scale * np.ptp(outline, axis=0)
@@ -347,20 +347,20 @@ def _plant(
     return np.asarray(cover, np.float64) / 255
 
 
-def _random_size(rng: np.random.Generator, shown: Cutout, frame: tuple[int, int]) -> float:
+def _random_size(rng: np.random.Generator, cutout: Cutout, frame: tuple[int, int]) -> float:
     """Draw the part of the frame that an object takes, as many between 2 and 4 % as between 20 and 40 %."""
-    return float(np.exp(rng.uniform(math.log(SIZES[0]), math.log(_max_size(shown, frame)))))
+    return float(np.exp(rng.uniform(math.log(SIZES[0]), math.log(_max_size(cutout, frame)))))
 
 
-def _max_size(shown: Cutout, frame: tuple[int, int]) -> float:
-    return min(SIZES[1], ENLARGED**2 * area(np.array(shown.outline)) / (frame[0] * frame[1]))
+def _max_size(cutout: Cutout, frame: tuple[int, int]) -> float:
+    return min(SIZES[1], ENLARGED**2 * area(np.array(cutout.outline)) / (frame[0] * frame[1]))
 
 
 @cache
-def _cut_out(shown: Cutout) -> tuple[Image.Image, Image.Image]:
+def _cut_out(cutout: Cutout) -> tuple[Image.Image, Image.Image]:
     """Return the box around an object in its photograph, and the mask of the object in it."""
-    photo = photograph(shown.photo).crop(shown.box)
-    return photo, fill_outline(photo.size, np.array(shown.outline) - shown.box[:2])
+    photo = photograph(cutout.photo).crop(cutout.box)
+    return photo, fill_outline(photo.size, np.array(cutout.outline) - cutout.box[:2])
 
 
 def _bounding_box(cover: Mask) -> Box:

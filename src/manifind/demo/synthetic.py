@@ -154,19 +154,19 @@ def planted_objects(
     regions = _background(rng, images, d)
     shown_in = np.sort(rng.permutation(images)[: objects * views].reshape(objects, views), axis=1).astype(np.int32)
     sizes = rng.integers(1, LARGEST + 1, shown_in.shape, dtype=np.int32)
-    asked = []
+    query_regions = []
     for places, covered in zip(shown_in, sizes, strict=True):
         waypoints = _directions(rng, (LENGTH + 1, d))
         for image, size, view in zip(places, covered, _views(rng, waypoints, views), strict=True):
-            taken = rng.choice(REGIONS, size, replace=False)
+            regions_taken = rng.choice(REGIONS, size, replace=False)
             background = rng.uniform(0.1, 0.7 - 0.03 * size, (size, 1))
-            mixed = (1 - background) * view + background * regions[image, taken]
-            regions[image, taken] = _unit(mixed + NOISE * _directions(rng, (size, d)))
-        asked += [_unit(view + NOISE * _directions(rng, (4, d))) for view in _views(rng, waypoints, queries)]
+            mixed = (1 - background) * view + background * regions[image, regions_taken]
+            regions[image, regions_taken] = _unit(mixed + NOISE * _directions(rng, (size, d)))
+        query_regions += [_unit(view + NOISE * _directions(rng, (4, d))) for view in _views(rng, waypoints, queries)]
     return Planted(
         vectors=regions.reshape(-1, d).astype(np.float32),
         image_of=np.repeat(np.arange(images, dtype=np.int32), REGIONS),
-        queries=[query.astype(np.float32) for query in asked],
+        queries=[query.astype(np.float32) for query in query_regions],
         positives=[places for places in shown_in for _ in range(queries)],
         sizes=[covered for covered in sizes for _ in range(queries)],
     )

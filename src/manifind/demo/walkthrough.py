@@ -114,28 +114,28 @@ def run(
     report = progress or (lambda *_: None)
     times = [perf_counter()]
     figure = _draw_figure(out)
-    made = make_scenes(out / "scenes", scenes=scenes, progress=lambda done, total: report("scenes", done, total))
-    chosen = made.queries[:queries]
+    collection = make_scenes(out / "scenes", scenes=scenes, progress=lambda done, total: report("scenes", done, total))
+    chosen = collection.queries[:queries]
     times.append(perf_counter())
-    index = _open_index(out / INDEX, made, progress)
+    index = _open_index(out / INDEX, collection, progress)
     times.append(perf_counter())
-    vectors = [_query_descriptors(index, made, query) for query in chosen]
+    vectors = [_query_descriptors(index, collection, query) for query in chosen]
     times.append(perf_counter())
-    rankings = [*rank_alone(index, vectors), search_whole(index, made, chosen, report)]
+    rankings = [*rank_alone(index, vectors), search_whole(index, collection, chosen, report)]
     times.append(perf_counter())
     seconds = dict(zip(("scenes", "index", "extract_a_query", "searches"), np.diff(times).tolist(), strict=True))
     seconds["extract_a_query"] /= len(chosen)
     counts = {"photos": len(index), "regions": len(index.boxes), "objects": len(OBJECTS), "queries": len(chosen)}
     return (
         index,
-        made,
+        collection,
         DemoResult(
             counts,
-            {size: len(positives) for size, positives in scenes_by_size(made.truth).items()},
-            [measure(index, made, ranked) for ranked in rankings],
+            {size: len(positives) for size, positives in scenes_by_size(collection.truth).items()},
+            [measure(index, collection, ranked) for ranked in rankings],
             rankings,
             {**seconds, "all": perf_counter() - times[0]},
-            find_examples(index, made, rankings),
+            find_examples(index, collection, rankings),
             figure,
         ),
     )
@@ -160,13 +160,13 @@ def _draw_figure(out: Path) -> Path | None:
     return figure
 
 
-def _open_index(path: Path, made: Scenes, progress: StageProgress | None) -> Index:
+def _open_index(path: Path, collection: Scenes, progress: StageProgress | None) -> Index:
     """Build the index of the scenes, or bring that of an earlier run up to date."""
     if not is_index(path):
-        return Index.create(path, made.folder, progress=progress, **REGIONAL_PARAMETERS)
+        return Index.create(path, collection.folder, progress=progress, **REGIONAL_PARAMETERS)
     index = Index.open(path)
     stored = index.info()["manifold"]
-    if index.root != made.folder.resolve() or any(stored[name] != v for name, v in REGIONAL_PARAMETERS.items()):
+    if index.root != collection.folder.resolve() or any(stored[name] != v for name, v in REGIONAL_PARAMETERS.items()):
         raise InvalidInputError(
             f"{path} is another index than this demo makes; move it away or name another --out.", code="other-index"
         )
@@ -174,8 +174,8 @@ def _open_index(path: Path, made: Scenes, progress: StageProgress | None) -> Ind
     return index
 
 
-def _query_descriptors(index: Index, made: Scenes, query: Query) -> FloatArray:
-    pixels = index.pixels(made.queries_folder / query.file)
+def _query_descriptors(index: Index, collection: Scenes, query: Query) -> FloatArray:
+    pixels = index.pixels(collection.queries_folder / query.file)
     x0, y0, x1, y1 = whole_box(query.box, pixels.shape[1], pixels.shape[0])
     return index.extractor.extract(np.ascontiguousarray(pixels[y0:y1, x0:x1])).vectors
 
@@ -203,11 +203,11 @@ def rank_alone(index: Index, queries: Sequence[FloatArray]) -> list[MethodRankin
     return ranked
 
 
-def search_whole(index: Index, made: Scenes, queries: Sequence[Query], progress: StageProgress) -> MethodRankings:
+def search_whole(index: Index, collection: Scenes, queries: Sequence[Query], progress: StageProgress) -> MethodRankings:
     """Search the index for each query as its users do: extract, retrieve, verify, expand the query, verify again."""
     start, rankings = perf_counter(), []
     for number, query in enumerate(queries, 1):
-        result = index.search(made.queries_folder / query.file, query.box, top=None)
+        result = index.search(collection.queries_folder / query.file, query.box, top=None)
         rankings.append(Ranking(result.images, result.scores))
         progress("searches", number, len(queries))
     return MethodRankings(SEARCH, rankings, (perf_counter() - start) / len(queries))
@@ -216,12 +216,12 @@ def search_whole(index: Index, made: Scenes, queries: Sequence[Query], progress:
 # -- what came of them ------------------------------------------------------------------------------------------------
 
 
-def measure(index: Index, made: Scenes, ranked: MethodRankings) -> MethodResult:
+def measure(index: Index, collection: Scenes, ranked: MethodRankings) -> MethodResult:
     """Return mAP of the rankings of one method, for all positives and by the size of the object."""
-    queries = made.queries[: len(ranked.rankings)]
-    positives = [_image_numbers(index, showing(made.truth, query.shows)) for query in queries]
+    queries = collection.queries[: len(ranked.rankings)]
+    positives = [_image_numbers(index, showing(collection.truth, query.shows)) for query in queries]
     by_size = {}
-    for size, scenes in scenes_by_size(made.truth).items():
+    for size, scenes in scenes_by_size(collection.truth).items():
         of_size = [_image_numbers(index, showing(scenes, query.shows)) for query in queries]
         junk = [sorted(set(all_) - set(some)) for all_, some in zip(positives, of_size, strict=True)]
         if any(of_size):
@@ -231,7 +231,7 @@ def measure(index: Index, made: Scenes, ranked: MethodRankings) -> MethodResult:
     return MethodResult(ranked.method, round(100 * mAP, 2), by_size, round(ranked.query_seconds, 5))
 
 
-def find_examples(index: Index, made: Scenes, ranked: Sequence[MethodRankings]) -> list[Example]:
+def find_examples(index: Index, collection: Scenes, ranked: Sequence[MethodRankings]) -> list[Example]:
     """Choose photos of different objects that plain similarity loses the most and regional diffusion finds.
 
     Lost is a photo ranked behind as many photos as show the object, and found is one ranked before. Its chain leads
@@ -240,21 +240,21 @@ def find_examples(index: Index, made: Scenes, ranked: Sequence[MethodRankings]) 
     rankings = {method.method: method.rankings for method in ranked}
     candidates = []
     for number, (plain, regional) in enumerate(zip(rankings[PLAIN], rankings[REGIONAL], strict=True)):
-        positives = showing(made.truth, made.queries[number].shows)
+        positives = showing(collection.truth, collection.queries[number].shows)
         before, after = _ranks(plain), _ranks(regional)
         for scene, image in zip(positives, _image_numbers(index, positives), strict=True):
             if after[image] <= len(positives) < before[image]:
                 candidates.append((after[image] - before[image], number, scene.file, image))
     examples: list[Example] = []
     for gain, number, file, image in sorted(candidates):
-        query = made.queries[number]
+        query = collection.queries[number]
         if len(examples) == MAX_EXAMPLES:
             break
         if any(example.query.shows == query.shows for example in examples):
             continue
-        search = index.search(made.queries_folder / query.file, query.box, top=None, verify=0)
+        search = index.search(collection.queries_folder / query.file, query.box, top=None, verify=0)
         chain = index.explain(hit) if (hit := search.hit_of(image)) is not None else None
-        positives = showing(made.truth, query.shows)
+        positives = showing(collection.truth, query.shows)
         boxes = {scene.file: scene.box for scene in positives}
         if chain is None or len(chain.keys) < 2:
             continue

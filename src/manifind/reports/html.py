@@ -63,8 +63,8 @@ class Picture:
     @property
     def polygons(self) -> list[str]:
         """The parts of the outlines that lie in the photo, as SVG has their points."""
-        seen = [seen_part(outline, self.width, self.height) for outline in self.outlines]
-        return [" ".join(f"{x:.1f},{y:.1f}" for x, y in corners) for corners in seen]
+        parts = [seen_part(outline, self.width, self.height) for outline in self.outlines]
+        return [" ".join(f"{x:.1f},{y:.1f}" for x, y in corners) for corners in parts]
 
 
 def render(template: str, **values: Any) -> str:
@@ -91,18 +91,18 @@ def _environment() -> "Environment":
 
 def seen_part(outline: Corners, width: float, height: float) -> list[tuple[float, float]]:
     """Return the part of an outline that lies in the photo: one that goes beyond it is closed along the border."""
-    left = list(outline)
+    corners = list(outline)
     for axis, sign, border in ((0, 1, 0.0), (0, -1, -width), (1, 1, 0.0), (1, -1, -height)):
-        kept = []
-        for before, here in zip((left[-1:] + left)[:-1], left, strict=True):
+        inside = []
+        for before, here in zip((corners[-1:] + corners)[:-1], corners, strict=True):
             out, into = sign * before[axis] - border, sign * here[axis] - border
             if (out < 0) != (into < 0):
                 part = out / (out - into)
-                kept.append((before[0] + part * (here[0] - before[0]), before[1] + part * (here[1] - before[1])))
+                inside.append((before[0] + part * (here[0] - before[0]), before[1] + part * (here[1] - before[1])))
             if into >= 0:
-                kept.append(here)
-        left = kept
-    return left
+                inside.append(here)
+        corners = inside
+    return corners
 
 
 def photo_address(pixels: npt.NDArray[np.uint8], side: int = THUMBNAIL) -> str:
@@ -168,8 +168,8 @@ def side_by_side(query: Pixels, photo: Pixels, points: MatchingPoints) -> str:
 
 def overlay(query: Pixels, box: Box | None, photo: Pixels, points: MatchingPoints) -> str:
     """Return the photo with the query's box warped onto it, and buttons for how much of the query is seen."""
-    seen = warped(query, box, photo.shape[:2], points)
-    return render("overlay.html", photo=photo, warped=seen, side=SIDE, steps=STEPS)
+    picture = warped(query, box, photo.shape[:2], points)
+    return render("overlay.html", photo=photo, warped=picture, side=SIDE, steps=STEPS)
 
 
 def warped(query: Pixels, box: Box | None, shape: tuple[int, int], points: MatchingPoints) -> bytes:
@@ -186,7 +186,7 @@ def warped(query: Pixels, box: Box | None, shape: tuple[int, int], points: Match
     # For each place of the picture, the place of the query that is seen there.
     back = np.linalg.inv(points.transform) @ np.diag([shape[1] / size[0], shape[0] / size[1], 1.0])
     back /= back[2, 2]
-    seen = whole.transform(size, Image.Transform.PERSPECTIVE, back.ravel()[:8].tolist(), Image.Resampling.BICUBIC)
+    picture = whole.transform(size, Image.Transform.PERSPECTIVE, back.ravel()[:8].tolist(), Image.Resampling.BICUBIC)
     buffer = io.BytesIO()
-    seen.save(buffer, "WEBP", quality=82)
+    picture.save(buffer, "WEBP", quality=82)
     return buffer.getvalue()

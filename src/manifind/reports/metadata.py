@@ -132,10 +132,10 @@ def _read(lines: _Lines, rows: Iterator[Sequence[str]], file: Path) -> Metadata:
     place = next((named.index(name) for name in KEY_COLUMNS if name in named), None)
     if place is None:
         raise InvalidInputError(f"{file} has no column named {', '.join(KEY_COLUMNS[:-1])} or {KEY_COLUMNS[-1]}.")
-    kept = [i for i, name in enumerate(header) if i != place and name]
-    if len({named[i] for i in kept}) < len(kept):
+    places = [i for i, name in enumerate(header) if i != place and name]
+    if len({named[i] for i in places}) < len(places):
         raise InvalidInputError(f"{file} has two columns of the same name; rename one.")
-    most = min(MAX_ROWS, MAX_CELLS // max(1, len(kept)))
+    most = min(MAX_ROWS, MAX_CELLS // max(1, len(places)))
     values: dict[str, tuple[str, ...]] = {}
     for number, row in enumerate(rows, 2):
         lines.row = 0
@@ -146,10 +146,10 @@ def _read(lines: _Lines, rows: Iterator[Sequence[str]], file: Path) -> Metadata:
             raise InvalidInputError(f"row {number} of {file} is of {key[:80]!r}, as is one before; keep one of them.")
         if len(values) == most:
             raise InvalidInputError(
-                f"{file} has more than {most:,} photos with {len(kept)} columns; leave out rows or columns."
+                f"{file} has more than {most:,} photos with {len(places)} columns; leave out rows or columns."
             )
-        values[key] = tuple(row[i].strip() if i < len(row) else "" for i in kept)
-    return Metadata(tuple(header[i] for i in kept), values)
+        values[key] = tuple(row[i].strip() if i < len(row) else "" for i in places)
+    return Metadata(tuple(header[i] for i in places), values)
 
 
 def metadata_words(values: Mapping[str, str]) -> str:

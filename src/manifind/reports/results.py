@@ -154,9 +154,11 @@ def coco_data(index: Index, hits: Iterable[Hit]) -> dict[str, Any]:
         image = {"id": len(images) + 1, "file_name": record.key, "width": record.width, "height": record.height}
         images.append(image)
         outlines = [] if hit.outline is None else [hit.outline, *hit.other_outlines]
-        seen = [corners for outline in outlines if len(corners := seen_part(outline, record.width, record.height)) >= 3]
-        for corners in seen or [[]]:
-            box = hit.box if not corners or corners is seen[0] else None
+        polygons = [
+            corners for outline in outlines if len(corners := seen_part(outline, record.width, record.height)) >= 3
+        ]
+        for corners in polygons or [[]]:
+            box = hit.box if not corners or corners is polygons[0] else None
             annotations.append(
                 {
                     "id": len(annotations) + 1,
@@ -357,8 +359,8 @@ def repeats_csv(clusters: ObjectClusters) -> str:
 def _rows(clusters: ObjectClusters) -> Iterator[list[Any]]:
     yield ["object", "score", "key", "x0", "y0", "x1", "y1", "strength", "verified"]
     for rank, cluster in enumerate(clusters.objects, 1):
-        for seen in cluster.occurrences:
-            yield [rank, cluster.score, cell(seen.key), *seen.box, seen.strength, yes_or_no(seen.verified)]
+        for place in cluster.occurrences:
+            yield [rank, cluster.score, cell(place.key), *place.box, place.strength, yes_or_no(place.verified)]
 
 
 def set_data(photo_set: PhotoSet) -> dict[str, Any]:

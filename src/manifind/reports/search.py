@@ -185,19 +185,19 @@ def query_picture(index: Index, image: Source, box: Sequence[float] | None, name
     """Return the picture of a query, with its box if it has one."""
     pixels = index.pixels(image)
     height, width = pixels.shape[:2]
-    shown = name or (str(image) if isinstance(image, str) else "")
-    return Picture(pixels, width, height, shown, None if box is None else whole_box(box, width, height))
+    title = name or (str(image) if isinstance(image, str) else "")
+    return Picture(pixels, width, height, title, None if box is None else whole_box(box, width, height))
 
 
 def hit_pictures(index: Index, hits: Iterable[Hit], metadata: Metadata | None = None) -> list[tuple[Hit, Picture]]:
     """Return hits with their pictures: the outline of the object or of a shared part, or else the one box round it."""
-    shown = []
+    pictures = []
     for hit in hits:
         outlines = [outline for outline in (hit.outline, hit.part, *hit.other_outlines) if outline is not None]
         picture = photo_picture(index, hit.key, None if outlines else hit.box)
         note = "" if metadata is None else metadata_words(metadata.of((hit.key, *hit.duplicates)))
-        shown.append((hit, replace(picture, outlines=outlines, note=note)))
-    return shown
+        pictures.append((hit, replace(picture, outlines=outlines, note=note)))
+    return pictures
 
 
 def chain_pictures(index: Index, query: Picture, chain: Chain) -> tuple[Picture, list[tuple[str, str, Picture]]]:
@@ -244,7 +244,10 @@ def repeats_page(index: Index, clusters: ObjectClusters) -> str:
         title="What repeats",
         subtitle=f"among {len(index)} photos of {index.root}",
         objects=[
-            (cluster, [photo_picture(index, seen.key, seen.box) for seen in cluster.occurrences[:OCCURRENCES_SHOWN]])
+            (
+                cluster,
+                [photo_picture(index, place.key, place.box) for place in cluster.occurrences[:OCCURRENCES_SHOWN]],
+            )
             for cluster in clusters.objects
         ],
         near_duplicates=clusters.near_duplicates,

@@ -90,12 +90,12 @@ def write_report(
         raise InvalidInputError(f"{folder} is there already; give a new folder for the report.", code="not-empty")
     photos = [(*_photo_bytes(index, image), box) for image, box in [*views, *negatives]]
     folder.mkdir(parents=True, exist_ok=True)
-    asked = []
+    query_files = []
     for number, (name, data, box) in enumerate(photos, 1):
         suffix = match[0].lower() if (match := re.search(r"\.[A-Za-z0-9]{1,5}$", name)) else ""
         file = f"query-{number}{suffix}"
         (folder / file).write_bytes(data)
-        asked.append({"file": file, "name": name, "sha256": hashlib.sha256(data).hexdigest(), "box": box})
+        query_files.append({"file": file, "name": name, "sha256": hashlib.sha256(data).hexdigest(), "box": box})
     facts = {
         "format": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -103,15 +103,15 @@ def write_report(
         "machine": {"python": platform.python_version(), "system": platform.platform(), **_libraries()},
         "index": _index_facts(index),
         "config": result.config.config_hash,
-        "views": asked[: len(views)],
-        "negatives": asked[len(views) :],
+        "views": query_files[: len(views)],
+        "negatives": query_files[len(views) :],
         "options": {name: options[name] for name in OPTIONS if options.get(name) is not None},
         "n_matches": result.n_matches,
         "results": [_result_facts(index, entry) for entry in (hit_data(hit, metadata) for hit in result)],
     }
     (folder / REPORT).write_text(json.dumps(facts, indent=2), encoding="utf-8")
     (folder / PAGE).write_text(_page(index, views, result, metadata, facts), encoding="utf-8")
-    names = sorted([PAGE, REPORT, *(str(entry["file"]) for entry in asked)])
+    names = sorted([PAGE, REPORT, *(str(entry["file"]) for entry in query_files)])
     lines = [f"{content_hash(folder / name)}  {name}\n" for name in names]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
@@ -119,16 +119,16 @@ def write_report(
 def _page(
     index: Index, views: Sequence[View], result: SearchResult, metadata: Metadata | None, facts: Mapping[str, Any]
 ) -> str:
-    made = facts["index"]
-    asked = ", ".join(f"{name} {value}" for name, value in facts["options"].items() if name != "keys")
+    info = facts["index"]
+    options = ", ".join(f"{name} {value}" for name, value in facts["options"].items() if name != "keys")
     rows = [
         ("made", facts["made"]),
         ("by", f"manifind {facts['manifind']}"),
         ("search configuration", facts["config"]),
-        ("index", f"{made['photos']} photos, generation {made['generation']}, snapshot {made['snapshot']}"),
-        ("index configuration", made["config"]),
-        ("network", made["network"]),
-        ("options", asked),
+        ("index", f"{info['photos']} photos, generation {info['generation']}, snapshot {info['snapshot']}"),
+        ("index configuration", info["config"]),
+        ("network", info["network"]),
+        ("options", options),
     ]
     hashes = [(visible(entry["name"]), entry["sha256"]) for entry in [*facts["views"], *facts["negatives"]]]
     hashes += [(visible(entry["key"]), entry["sha256"]) for entry in facts["results"]]

@@ -255,16 +255,16 @@ class Guard:
         if token is None or self._cookie is None or scope["path"] in OPEN or scope["method"] == "OPTIONS":
             return None
         # Headers are bytes: clients send a token beyond ASCII as UTF-8, and some as Latin-1.
-        shown = headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1", "replace")
-        if _same(shown, token) or _same(shown.decode("latin-1").encode(), token):
+        bearer = headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1", "replace")
+        if _same(bearer, token) or _same(bearer.decode("latin-1").encode(), token):
             return None
-        if any(_same(kept.encode(), self._cookie.encode()) for kept in _cookies(headers.get("cookie", ""))):
+        if any(_same(cookie.encode(), self._cookie.encode()) for cookie in _cookies(headers.get("cookie", ""))):
             return None
-        asked = parse_qsl(scope["query_string"].decode("utf-8", "replace"), keep_blank_values=True)
-        given = next((value for name, value in asked if name == "token"), "")
-        if scope["method"] == "GET" and _same(given.encode("utf-8", "surrogateescape"), token):
+        parameters = parse_qsl(scope["query_string"].decode("utf-8", "replace"), keep_blank_values=True)
+        token_parameter = next((value for name, value in parameters if name == "token"), "")
+        if scope["method"] == "GET" and _same(token_parameter.encode("utf-8", "surrogateescape"), token):
             # The token leaves the address bar, and with it histories and screenshots.
-            rest = urlencode([(name, value) for name, value in asked if name != "token"])
+            rest = urlencode([(name, value) for name, value in parameters if name != "token"])
             # One slash: two would lead to another host.
             answer = RedirectResponse(f"/{quote(scope['path'].lstrip('/'))}{'?' if rest else ''}{rest}", 303)
             answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="strict", path="/")

@@ -221,11 +221,11 @@ class Tools:
         self.tools = {run.__name__: Tool(run.__name__, text, model, run) for run, model, text in described}
         """The tools by name."""
 
-    async def search(self, asked: Search) -> Answer:
+    async def search(self, arguments: Search) -> Answer:
         """Return a page of results."""
-        names, response = await self._search(asked)
-        end = asked.start + asked.count
-        page = response.results[asked.start : end]
+        names, response = await self._search(arguments)
+        end = arguments.start + arguments.count
+        page = response.results[arguments.start : end]
         data = response.model_dump(mode="json", include={"n_matches", "n_verified", "complete", "n_unchecked"})
         return Answer(
             {
@@ -236,10 +236,10 @@ class Tools:
             }
         )
 
-    async def contact_sheet(self, asked: Sheet) -> Answer:
+    async def contact_sheet(self, arguments: Sheet) -> Answer:
         """Return a picture of results."""
-        names, response = await self._search(asked)
-        page = response.results[asked.start : asked.start + asked.count]
+        names, response = await self._search(arguments)
+        page = response.results[arguments.start : arguments.start + arguments.count]
         data = {
             "image": names[0],
             "n_matches": response.n_matches,
@@ -248,19 +248,19 @@ class Tools:
         if not page:
             return Answer(data)
         snapshot = self._service.snapshot
-        shown = await asyncio.gather(*(self._picture(snapshot, result) for result in page))
+        pictures = await asyncio.gather(*(self._picture(snapshot, result) for result in page))
 
         def draw() -> bytes:
-            sheet = contact_sheet([(result.rank, picture) for result, picture in zip(page, shown, strict=True)])
+            sheet = contact_sheet([(result.rank, picture) for result, picture in zip(page, pictures, strict=True)])
             return encode_jpeg(np.asarray(sheet), max(sheet.size))
 
         return Answer(data, await self._service.thumbnails.draw.submit(OVERHEAD_PIXELS * len(page), draw))
 
-    async def look(self, asked: Look) -> Answer:
+    async def look(self, arguments: Look) -> Answer:
         """Return a photo or a part of it."""
-        view = await self._view(asked)
+        view = await self._view(arguments)
         snapshot = self._service.snapshot
-        _, jpeg = await self._service.thumbnails.jpeg(snapshot, view, asked.side)
+        _, jpeg = await self._service.thumbnails.jpeg(snapshot, view, arguments.side)
         if view.upload is not None:
             upload = self._service.photo_store.upload(view.upload)
             size = upload.width, upload.height
@@ -269,43 +269,43 @@ class Tools:
             size = record.width, record.height
         return Answer({"image": _name(view), "width": size[0], "height": size[1], "box": view.box}, jpeg)
 
-    async def explain(self, asked: Explain) -> Answer:
+    async def explain(self, arguments: Explain) -> Answer:
         """Return the chain that leads to a result, and the points that match."""
-        views, negatives = await self._views(asked)
-        chain = await self._service.explain(ExplainRequest(views=views, negatives=negatives, key=asked.key))
-        points = await self._service.points(GeometryRequest(views=views[:8], key=asked.key))
+        views, negatives = await self._views(arguments)
+        chain = await self._service.explain(ExplainRequest(views=views, negatives=negatives, key=arguments.key))
+        points = await self._service.points(GeometryRequest(views=views[:8], key=arguments.key))
         summary = chain.model_dump(mode="json", include={"key", "rank", "score", "box", "links"})
         return Answer({**summary, "verified": points.verified, "matching_points": points.inliers})
 
-    async def list_photos(self, asked: Photos) -> Answer:
+    async def list_photos(self, arguments: Photos) -> Answer:
         """Return keys of the collection."""
-        page = await self._service.photos(asked.folder, asked.contains, asked.start, asked.count)
+        page = await self._service.photos(arguments.folder, arguments.contains, arguments.start, arguments.count)
         photos = [photo.model_dump(include={"key", "width", "height"}) for photo in page.photos]
-        end = asked.start + len(photos)
+        end = arguments.start + len(photos)
         return Answer({"total": page.total, "photos": photos, "next": end if end < page.total else None})
 
-    async def list_sets(self, asked: Sets) -> Answer:
+    async def list_sets(self, arguments: Sets) -> Answer:
         """Return the sets, or one with its photos."""
         service = self._service
 
         def read() -> dict[str, Any]:
             sets = service.live_index.index.sets
-            if asked.name is None:
+            if arguments.name is None:
                 return {"sets": [SetSummary.of(photo_set).model_dump() for photo_set in sets]}
-            photos = sets.get(asked.name)
+            photos = sets.get(arguments.name)
             if photos is None:
-                raise ServiceError(404, f"there is no set named {asked.name!r}; list_sets lists the sets.")
+                raise ServiceError(404, f"there is no set named {arguments.name!r}; list_sets lists the sets.")
             return SetResponse.of(photos, service.snapshot).model_dump(mode="json")
 
         return Answer(await service.resources.sets.submit(1, read))
 
-    async def _search(self, asked: Search) -> tuple[list[str], SearchResponse]:
+    async def _search(self, arguments: Search) -> tuple[list[str], SearchResponse]:
         """Return the names by which the query's photos can be given again, and all results."""
-        views, negatives = await self._views(asked)
+        views, negatives = await self._views(arguments)
         request = SearchRequest(
             views=views,
             negatives=negatives,
-            **asked.model_dump(include={"method", "folder", "since", "until", "deadline"}),
+            **arguments.model_dump(include={"method", "folder", "since", "until", "deadline"}),
             top=RESULTS,
         )
         name = self._service.snapshot.stamp, request.model_dump_json(exclude={"deadline"})
@@ -316,22 +316,22 @@ class Tools:
                 self._found.put(name, response, 1)
         return [_name(view) for view in views], response
 
-    async def _views(self, asked: Query) -> tuple[list[ViewRequest], list[ViewRequest]]:
-        views = [await self._view(example) for example in (asked, *asked.positives)]
-        return views, [await self._view(example) for example in asked.negatives]
+    async def _views(self, query: Query) -> tuple[list[ViewRequest], list[ViewRequest]]:
+        views = [await self._view(example) for example in (query, *query.positives)]
+        return views, [await self._view(example) for example in query.negatives]
 
-    async def _view(self, asked: Example) -> ViewRequest:
+    async def _view(self, example: Example) -> ViewRequest:
         """Return the view that is meant; a photo that is no part of the collection becomes an upload."""
-        image = asked.image
+        image = example.image
         if image.startswith(UPLOAD_PREFIX):
-            return checked_view(upload=image.removeprefix(UPLOAD_PREFIX), box=asked.box)
+            return checked_view(upload=image.removeprefix(UPLOAD_PREFIX), box=example.box)
         if image.startswith(DATA_PREFIX):
             data = self._decode(image)
         elif not self._folders or len(image) > LONGEST_KEY or self._is_key(image):
-            return checked_view(key=image, box=asked.box)
+            return checked_view(key=image, box=example.box)
         else:
             data = await self._service.resources.files.submit(1, lambda: self._read(image))
-        return checked_view(upload=(await self._service.thumbnails.add_upload(data)).name, box=asked.box)
+        return checked_view(upload=(await self._service.thumbnails.add_upload(data)).name, box=example.box)
 
     def _is_key(self, image: str) -> bool:
         return self._service.snapshot.catalogue.photo_of(image) is not None
@@ -414,8 +414,8 @@ def create_server(service: Service, folders: Sequence[Path] = ()) -> Server[Any]
         if tool is None:
             return _refusal(f"There is no tool named {call.name[:100]!r}; there are {', '.join(tools)}.")
         try:
-            asked = tool.parameters.model_validate(call.arguments or {})
-            answer = await service.resources.within_limits(tool.run(asked), _never())
+            arguments = tool.parameters.model_validate(call.arguments or {})
+            answer = await service.resources.within_limits(tool.run(arguments), _never())
         except ValidationError as error:
             return _refusal(first_sentence(error.errors()))
         except Exception as error:

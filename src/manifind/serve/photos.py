@@ -116,10 +116,10 @@ class PhotoStore:
 
     def upload(self, name: str) -> Upload:
         """Return an upload that is still kept."""
-        kept = self._uploads.get(name)
-        if kept is None:
+        upload = self._uploads.get(name)
+        if upload is None:
             raise ServiceError(404, f"The uploaded photo {name} is not kept any more; upload it again.")
-        return kept
+        return upload
 
     # -- photos of the collection -------------------------------------------------------------------------------------
 
@@ -339,9 +339,9 @@ class Thumbnails:
     async def photo(self, snapshot: AnySnapshot, view: ViewRequest) -> Photo:
         """Return the photo of a view, whole and upright."""
         name, pixels = self._photo_store.content(snapshot, view)
-        known = self._photos.get(name)
-        if known is not None:
-            return known
+        cached = self._photos.get(name)
+        if cached is not None:
+            return cached
 
         def decode(source: Source) -> Photo:
             with self._metrics.stage("read"):
@@ -369,9 +369,9 @@ class Thumbnails:
         amount = len(data) / REDUCED_SPEEDUP + OVERHEAD_PIXELS
         sha256, pixels = await self.decode.submit(amount, lambda: probe_upload(data), measure=False)
         name = sha256[:UPLOAD_NAME]
-        kept = self._photo_store.find_upload(name)
-        if kept is not None:
-            return kept
+        cached = self._photo_store.find_upload(name)
+        if cached is not None:
+            return cached
         view = ViewRequest(upload=name)
 
         def decode() -> Photo:

@@ -132,10 +132,10 @@ class Queries:
     async def _search_query(
         self, snapshot: AnySnapshot, request: SearchRequest, verify: int, local_features: Extracting
     ) -> SearchQuery:
-        given = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
+        own_vectors = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
         views = await asyncio.gather(*(self._view(snapshot, view) for view in (*request.views, *request.negatives)))
         mirrored = [await self._view(snapshot, view, mirrored=True) for view in request.views if request.mirrored]
-        positives, negatives = [*given, *views[: len(request.views)]], views[len(request.views) :]
+        positives, negatives = [*own_vectors, *views[: len(request.views)]], views[len(request.views) :]
         if sum(len(view.vectors) for view in (*positives, *mirrored, *negatives)) > self._settings.most_regions:
             raise ServiceError(422, f"The query has more than {self._settings.most_regions} regions; give fewer boxes.")
         query_keys, rejected_keys = (

@@ -124,8 +124,8 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop
     except ImportError:
         return None
-    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return made
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def is_loopback(host: str) -> bool:
@@ -139,8 +139,8 @@ def is_loopback(host: str) -> bool:
 def address_shown(host: str, port: int, token: str | None) -> str:
     """Return what a browser is given to open: by the machine's name where the host stands for all of its addresses."""
     name = socket.gethostname() if _is_any(host) else host
-    shown = f"[{name}]" if ":" in name else name
-    return f"http://{shown}:{port}/" + ("" if token is None else f"?token={quote(token, safe='')}")
+    bracketed = f"[{name}]" if ":" in name else name
+    return f"http://{bracketed}:{port}/" + ("" if token is None else f"?token={quote(token, safe='')}")
 
 
 def _is_any(host: str) -> bool:

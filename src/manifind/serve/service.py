@@ -370,11 +370,11 @@ class Service:
 
     def _record(self, snapshot: AnySnapshot, image: int) -> ImageRecord:
         """Return what the index has of a photo; those found often are at hand."""
-        known = self._records.get((snapshot.stamp, image))
-        if known is None:
-            known = snapshot.catalogue[image]
-            self._records.put((snapshot.stamp, image), known, 1)
-        return known
+        record = self._records.get((snapshot.stamp, image))
+        if record is None:
+            record = snapshot.catalogue[image]
+            self._records.put((snapshot.stamp, image), record, 1)
+        return record
 
     def _retrieve_together(self, requests: Sequence[Retrieve]) -> list[Retrieval | Exception]:
         """Rank images for requests, those on one snapshot by one method in one pass; record the pace."""

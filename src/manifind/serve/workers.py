@@ -141,8 +141,8 @@ class WorkerPool:
         """Do the same with what `prepare` returns, for a few pieces of work ahead of the threads."""
         with self.admit(amount) as job:
             async with self._prepared:
-                given = await prepare()
-                job.future = self._begin(partial(work, given), amount)
+                prepared = await prepare()
+                job.future = self._begin(partial(work, prepared), amount)
                 return await self._result(job.future)
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -102,8 +102,8 @@ def add(app: FastAPI, service: Service) -> None:
         """Return a photo, or a part of it, as a JPEG."""
         view = checked_view(key=key, upload=upload, box=parse_box(box))
         name, data = await while_connected(service, http, service.thumbnails.jpeg(service.snapshot, view, side))
-        kept = "private, max-age=31536000, immutable" if version else "private, no-cache"
-        headers = {"ETag": f'"{name}"', "Cache-Control": kept}
+        cache_control = "private, max-age=31536000, immutable" if version else "private, no-cache"
+        headers = {"ETag": f'"{name}"', "Cache-Control": cache_control}
         if http.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         return Response(data, media_type="image/jpeg", headers=headers)
@@ -131,8 +131,8 @@ def add(app: FastAPI, service: Service) -> None:
             "Content-Disposition": f"{disposition}; filename*=utf-8''{quote(info.name)}",
             "ETag": etag,
         }
-        asked = http.headers.get("range") if http.headers.get("if-range", etag) == etag else None
-        part = _parse_range(asked, info.size)
+        range_header = http.headers.get("range") if http.headers.get("if-range", etag) == etag else None
+        part = _parse_range(range_header, info.size)
         if part == (0, 0) and info.size:
             return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{info.size}"})
         start, end = part or (0, info.size)

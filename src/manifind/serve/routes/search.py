@@ -132,14 +132,14 @@ def add(app: FastAPI, service: Service) -> None:
     @app.post("/api/uploads", tags=["search"], openapi_extra=PHOTO_BODY)
     async def upload(http: Request) -> UploadResponse:
         """Take in a photo to search with; it is kept in memory, never on disk, until newer ones need the room."""
-        kept = await while_connected(service, http, service.thumbnails.add_upload(await photo_body(http)))
-        return UploadResponse(upload=kept.name, width=kept.width, height=kept.height)
+        photo = await while_connected(service, http, service.thumbnails.add_upload(await photo_body(http)))
+        return UploadResponse(upload=photo.name, width=photo.width, height=photo.height)
 
     @app.get("/api/uploads/{upload}", tags=["search"])
     async def uploaded(upload: str) -> UploadResponse:
         """Say whether an upload is still kept."""
-        kept = service.photo_store.upload(upload[:64])
-        return UploadResponse(upload=kept.name, width=kept.width, height=kept.height)
+        photo = service.photo_store.upload(upload[:64])
+        return UploadResponse(upload=photo.name, width=photo.width, height=photo.height)
 
 
 def _name_of(request: SearchRequest) -> str:
