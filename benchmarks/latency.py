@@ -16,7 +16,6 @@ resolution. `--alone` leaves them out.
 Data: an index of photos by its own parameters, all threads.
 """
 
-import argparse
 import importlib
 import tempfile
 import time
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator, cg
 
-from harness import Row, cpu, print_results, versions
+from harness import Row, cpu, make_parser, print_results, versions
 from manifind import Index
 from manifind.index import Stage
 from manifind.io import key_to_path, read_photo
@@ -173,12 +172,11 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("index", type=Path)
     parser.add_argument("--queries", type=int, default=24)
     parser.add_argument("--top", type=int, default=20)
     parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         made = (arguments.index / "manifest.json").exists()
