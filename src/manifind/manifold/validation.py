@@ -101,10 +101,10 @@ def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> Floa
 
 
 def _sums(fitted: Fitted, regions: Sequence[FloatArray]) -> FloatArray:
-    own, of_regions = fitted.global_vectors.shape[1], fitted.vectors.shape[1]
-    if own != of_regions:
+    dimension, of_regions = fitted.global_vectors.shape[1], fitted.vectors.shape[1]
+    if dimension != of_regions:
         raise InvalidInputError(
-            f"global_vector is missing: the collection's have {own} dimensions, not the {of_regions} of regions; "
+            f"global_vector is missing: the collection's have {dimension} dimensions, not the {of_regions} of regions; "
             "give the query's too.",
             code="missing-argument",
         )

@@ -130,7 +130,7 @@ class FolderStore:
             return
         with disk.lock(self.folder / LOCK, self.folder):
             self._refresh()
-            there = np.concatenate([np.empty(0, np.int64), *(one.facts[:, 0] for one in self._segments.values())])
+            there = np.concatenate([np.empty(0, np.int64), *(stored.facts[:, 0] for stored in self._segments.values())])
             removed_rows = np.intersect1d(np.union1d(self._removed, numbers), there)
             self._write("removed.npy", disk.npy(removed_rows))
             self._refresh()
@@ -235,11 +235,11 @@ class FolderStore:
         """Return the numbers of all rows, ascending, with their segments and places."""
         with self._lock:
             if self._places is None:
-                some = [(one.number, one.facts[:, 0]) for one in self._segments.values()]
+                by_segment = [(segment.number, segment.facts[:, 0]) for segment in self._segments.values()]
                 empty = np.empty(0, np.int64)
-                numbers = np.concatenate([empty, *(own for _, own in some)])
-                segments = np.concatenate([empty, *(np.full(len(own), n, np.int64) for n, own in some)])
-                places = np.concatenate([empty, *(np.arange(len(own)) for _, own in some)])
+                numbers = np.concatenate([empty, *(rows for _, rows in by_segment)])
+                segments = np.concatenate([empty, *(np.full(len(rows), n, np.int64) for n, rows in by_segment)])
+                places = np.concatenate([empty, *(np.arange(len(rows)) for _, rows in by_segment)])
                 kept = ~np.isin(numbers, self._removed)
                 numbers, first = np.unique(numbers[kept], return_index=True)
                 self._places = numbers, segments[kept][first], places[kept][first]

@@ -259,7 +259,11 @@ class MilvusStore:
             return parts_of_row
 
         with ThreadPoolExecutor(min(MAX_FETCHES, max(1, len(blocks)))) as pool:
-            parts = {number: entities for found in pool.map(block, blocks) for number, entities in found.items()}
+            parts = {
+                number: entities
+                for rows_of_block in pool.map(block, blocks)
+                for number, entities in rows_of_block.items()
+            }
         return [_join_parts(parts.get(number, [])) for number in numbers.tolist()]
 
     def of_photos(self, photos: Numbers, generation: int) -> Versions:

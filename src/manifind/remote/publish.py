@@ -216,7 +216,7 @@ def _rows(snapshot: Snapshot, descriptors: int) -> Iterator[tuple[int, bytes, by
     """Yield each photo's number, packed row, what lies beside it, and the descriptors that it is found by."""
     manifold, catalogue = snapshot.manifold, snapshot.catalogue
     starts, S = manifold.layout_.starts, manifold.S_
-    numbers: Numbers = np.array([photo_number(one.key) for one in catalogue.images], np.int64)
+    numbers: Numbers = np.array([photo_number(photo.key) for photo in catalogue.images], np.int64)
     roots = np.sqrt(manifold.degrees_, dtype=np.float64)
     for record in catalogue.images:
         rows = snapshot.regions_of(record.number)

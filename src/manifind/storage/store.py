@@ -159,7 +159,7 @@ class Writer:
         manifest = self._current_manifest()
         if manifest["generation"] is None:
             return
-        present = {one["file"] for one in manifest["files"].values()}
+        present = {listed["file"] for listed in manifest["files"].values()}
         present |= {MANIFEST, _file_name(MANIFEST, manifest["generation"])}
         copies = [name for name in copies_of_manifest(self.path) if name not in present]
         stems = {_stem(_file_name(name, 1)) for name in self.names} | {_stem(name) for name in present}
@@ -168,7 +168,7 @@ class Writer:
                 other = _read_manifest(self.path, self.kind, name)
                 if other["generation"] > manifest["generation"]:
                     return  # the manifest is an old one that somebody put back
-                stems |= {_stem(one["file"]) for one in other["files"].values()}
+                stems |= {_stem(listed["file"]) for listed in other["files"].values()}
         stems.discard("")
         strays = [file.name for file in _own_files(self.path) if _stem(file.name) in stems and file.name not in present]
         # Copies of manifests go last: they are what the others are known by.
@@ -337,10 +337,10 @@ def _is_ours(path: Path, kind: str) -> bool:
         return False
     if any(_is_manifest(path, kind, name) for name in (MANIFEST, *copies_of_manifest(path))):
         return True
-    own = {LOCK, WORK, DRAFT} | {file.name for file in _own_files(path)}
+    own_names = {LOCK, WORK, DRAFT} | {file.name for file in _own_files(path)}
     names = {file.name for file in path.iterdir()}
     # A writer makes its lock before anything else.
-    return not names or (LOCK in names and names <= own)
+    return not names or (LOCK in names and names <= own_names)
 
 
 def _is_manifest(path: Path, kind: str, name: str) -> bool:

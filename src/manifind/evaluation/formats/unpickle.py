@@ -246,19 +246,19 @@ def _check(value: object) -> None:
     """Refuse what is not plain, too deep, or too much."""
     waiting, entries, characters = [(value, 0)], 0, 0
     while waiting:
-        one, depth = waiting.pop()
+        entry, depth = waiting.pop()
         within: Iterable[object] = ()
-        if isinstance(one, np.ndarray):
-            characters += one.size
-        elif isinstance(one, str):
-            characters += len(one)
-            one.encode()  # text that cannot be written is refused here
-        elif isinstance(one, dict):
-            within = (each for pair in one.items() for each in pair)
-        elif type(one) in (list, tuple):
-            within = one  # type: ignore[assignment]
-        elif not (one is None or isinstance(one, bool | int | float)):
-            raise _RefusedError(f"it has a {type(one).__name__.strip('_').lower()} where a value should be")
+        if isinstance(entry, np.ndarray):
+            characters += entry.size
+        elif isinstance(entry, str):
+            characters += len(entry)
+            entry.encode()  # text that cannot be written is refused here
+        elif isinstance(entry, dict):
+            within = (each for pair in entry.items() for each in pair)
+        elif type(entry) in (list, tuple):
+            within = entry  # type: ignore[assignment]
+        elif not (entry is None or isinstance(entry, bool | int | float)):
+            raise _RefusedError(f"it has a {type(entry).__name__.strip('_').lower()} where a value should be")
         waiting += [(each, depth + 1) for each in within]
         entries += 1
         if depth > MAX_DEPTH:

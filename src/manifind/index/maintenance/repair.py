@@ -49,8 +49,8 @@ def repair(
         name, stored = _read_manifest_or_copy(path)
         manifest, files = Manifest.of(stored["fields"]), stored["files"]
         root = manifest.root if photos is None else photos
-        bad = {one.what for one in damaged_files(path, stored, report)}
-        whole = {file: path / one["file"] for file, one in files.items() if one["file"] not in bad}
+        bad = {damaged.what for damaged in damaged_files(path, stored, report)}
+        whole = {file: path / listed["file"] for file, listed in files.items() if listed["file"] not in bad}
         if name != store.MANIFEST and not bad:
             disk.write(path / store.DRAFT, [(path / name).read_bytes()])
             disk.replace(path / store.DRAFT, path / store.MANIFEST)
@@ -120,11 +120,11 @@ def _restore_extractor(
         return restored, True
     elif source not in (SHIPPED, OWN) and Path(source).is_file():
         restored = restored.with_whitening(Whitening.load(source))
-    own = Fingerprint.of(restored)
-    if own.sha256 != manifest.extractor.sha256:
+    fingerprint = Fingerprint.of(restored)
+    if fingerprint.sha256 != manifest.extractor.sha256:
         raise InvalidInputError(
             f"the index was extracted by {manifest.extractor.name} with other settings or another whitening than "
-            f"{own.name} has here; give the extractor that made it, or make the index again."
+            f"{fingerprint.name} has here; give the extractor that made it, or make the index again."
         )
     return restored, False
 

@@ -48,8 +48,8 @@ class NativeBackend(Backend):
         ids, similarities = np.asarray(ids, np.int32), np.asarray(similarities, np.float32)
         if ids.shape[1] > 1 and not ids.strides[1] == similarities.strides[1] == 4:
             ids, similarities = np.ascontiguousarray(ids), np.ascontiguousarray(similarities)
-        found = core.mutual_affinity(ids, similarities, gamma, slack, normalised, thread_count())
-        starts, columns, values, degrees = found
+        parts = core.mutual_affinity(ids, similarities, gamma, slack, normalised, thread_count())
+        starts, columns, values, degrees = parts
         if len(columns) <= np.iinfo(np.int32).max:
             starts = starts.astype(np.int32)
         A = sp.csr_array((values, columns, starts), shape=(len(ids), len(ids)))
