@@ -117,15 +117,14 @@ def test_one_region_an_image_is_the_mean_of_its_regions() -> None:
     np.testing.assert_allclose(compacted.vectors, unit(sums), atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", [None, 3])
-def test_an_image_does_not_depend_on_the_others_nor_on_the_memory(seed: int | None) -> None:
+def test_an_image_does_not_depend_on_the_others_nor_on_the_memory() -> None:
     vectors, image_of = photos([21, 7, 21, 40, 3, 21], 64)
-    together = compact(vectors, image_of, seed=seed)
-    one_at_a_time = compact(vectors, image_of, seed=seed, memory=1)
+    together = compact(vectors, image_of)
+    one_at_a_time = compact(vectors, image_of, memory=1)
     np.testing.assert_array_equal(together.vectors, one_at_a_time.vectors)
     np.testing.assert_array_equal(together.row_of, one_at_a_time.row_of)
     for image in range(6):
-        alone = compact(vectors[image_of == image], image_of[image_of == image], seed=seed)
+        alone = compact(vectors[image_of == image], image_of[image_of == image])
         np.testing.assert_array_equal(alone.vectors, together.vectors[together.image_of == image])
 
 
@@ -133,13 +132,6 @@ def test_the_order_of_the_regions_does_not_matter() -> None:
     vectors, image_of = photos([21], 64)
     order = np.random.default_rng(1).permutation(21)
     np.testing.assert_allclose(compact(vectors[order], image_of).vectors, compact(vectors, image_of).vectors, atol=1e-6)
-
-
-def test_the_same_seed_gives_the_same_means_and_another_may_not() -> None:
-    vectors, image_of = photos([21] * 10, 16, spread=2.0)
-    first, again, other = (compact(vectors, image_of, seed=seed).vectors for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
 
 
 def test_repeated_regions_become_one() -> None:
@@ -162,7 +154,6 @@ def test_regions_that_cancel_out_leave_one_of_themselves() -> None:
     [
         ({"regions_per_image": 0}, "regions_per_image"),
         ({"regions_per_image": 2.5}, "regions_per_image"),
-        ({"seed": -1}, "seed"),
         ({"max_iter": 0}, "max_iter"),
         ({"tol": 0.0}, "tol"),
         ({"memory": 0}, "memory"),

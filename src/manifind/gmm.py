@@ -51,7 +51,6 @@ def compact(
     image_of: npt.ArrayLike,
     *,
     regions_per_image: int = 5,
-    seed: int | None = None,
     max_iter: int = 100,
     tol: float = 1e-3,
     memory: int = 2**25,
@@ -67,9 +66,6 @@ def compact(
     regions_per_image : int
         Components of each mixture. An image of no more regions than that keeps them as they are, in order. A component
         that ends without regions is dropped, as happens where an image repeats fewer different regions than that.
-    seed : int, optional
-        The components start from regions far from each other. The first is the region nearest to all others, or one
-        drawn with this seed: to see what the start is worth.
     max_iter : int
         Updates of an image at most; a warning says how many images would have needed more.
     tol : float
@@ -80,7 +76,6 @@ def compact(
     rows = unit_vectors(vectors, "vectors")
     image_of = image_numbers(image_of, len(rows))
     c = check_int(regions_per_image, "regions_per_image")
-    seed = None if seed is None else check_int(seed, "seed", least=0)
     max_iter = check_int(max_iter, "max_iter")
     tol = check_float(tol, "tol", above=0)
     memory = check_int(memory, "memory")
@@ -101,7 +96,7 @@ def compact(
             continue
         points = rows[regions].astype(np.float64)
         gram = points @ points.transpose(0, 2, 1)
-        shares = one_hot(starting_regions(gram, c, seed), m)
+        shares = one_hot(starting_regions(gram, c), m)
         shares, converged = fit_mixtures(gram, shares, d, max_iter=max_iter, tol=tol)
         means[places] = _directions(shares, points)
         posterior, _ = _update(gram, shares, d)
@@ -122,23 +117,18 @@ def compact(
     return Compacted(means, image_of, row_of)
 
 
-def starting_regions(gram: DoubleArray, c: int, seed: int | None = None) -> Places:
+def starting_regions(gram: DoubleArray, c: int) -> Places:
     """Choose c regions of each image, each the farthest from those before it: (g, m, m) -> (g, c).
 
-    The first is the region nearest to all others, or one drawn by `seed`. Where an image has fewer than c different
-    regions, the rest is −1.
+    The first is the region nearest to all others. Where an image has fewer than c different regions, the rest is −1.
     """
-    g, m, _ = gram.shape
+    g = len(gram)
     squares = np.diagonal(gram, axis1=1, axis2=2)
     distances = squares[:, :, None] + squares[:, None, :] - 2 * gram
     distances[distances < DUPLICATE_DISTANCE] = 0
     each = np.arange(g)
     chosen = np.full((g, c), -1)
-    if seed is None:
-        chosen[:, 0] = distances.sum(axis=2).argmin(axis=1)
-    else:
-        # One draw for all, not one each: an image must not depend on which others are there.
-        chosen[:, 0] = int(np.random.default_rng(seed).random() * m)
+    chosen[:, 0] = distances.sum(axis=2).argmin(axis=1)
     nearest = distances[each, chosen[:, 0]]
     for j in range(1, c):
         farthest = nearest.argmax(axis=1)
