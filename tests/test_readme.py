@@ -127,3 +127,11 @@ def test_what_evaluations_wrote_of_indexes_becomes_one_table(tmp_path: Path, mon
         "| plain similarity | 91.0 | 11.0 |",
         "| a search | 96.0 | 53.0 |",
     ]
+    # One of the collections again: its column is replaced where it stands, the other stays.
+    again = json.loads(reports[0].read_text())
+    again["results"][1]["mAP_trapezoid"] = 97.04
+    reports[0].write_text(json.dumps(again))
+    tables.store_defaults(reports[:1])
+    table = tables.defaults_table(json.loads(tables.DEFAULTS.read_text()))
+    assert table.splitlines()[2:] == ["| plain similarity | 91.0 | 11.0 |", "| a search | 97.0 | 53.0 |"]
+    assert table.startswith("| mAP | Holidays | Revisited Hard |")

@@ -220,11 +220,17 @@ def pages() -> list[Path]:
 
 
 def store_defaults(reports: list[Path]) -> None:
-    """Store mAP, its interval, and precision and recall of matches by what `manifind evaluate` wrote of indexes."""
-    stored = []
+    """Store mAP, its interval, and precision and recall of matches by what `manifind evaluate` wrote of indexes.
+
+    Columns that no report has stay as they are.
+    """
+    stored = json.loads(DEFAULTS.read_text(encoding="utf-8"))["results"] if DEFAULTS.is_file() else []
+    order = list(dict.fromkeys(row["column"] for row in stored))
     for report in reports:
         result = json.loads(report.read_text(encoding="utf-8"))
         definition = result["definition"]
+        measured = {row["column"] for row in result["results"]}
+        stored = [row for row in stored if row["column"] not in measured]
         for row in result["results"]:
             chosen = row["parameters"]
             name = chosen["method"]
@@ -239,6 +245,7 @@ def store_defaults(reports: list[Path]) -> None:
             }
             figures = {to: round(row[measure], 2) for to, measure in of_method.items() if measure in row}
             stored.append({"method": name, "column": row["column"], **figures})
+    stored.sort(key=lambda row: order.index(row["column"]) if row["column"] in order else len(order))
     DEFAULTS.write_text(
         json.dumps({"average_precision": definition, "results": stored}, indent=1) + "\n", encoding="utf-8"
     )
