@@ -85,6 +85,13 @@ def test_only_the_chosen_images_get_votes_and_as_many_as_alone(photos: list[Feat
     assert votes[[0, 2]].tolist() == [0, 0]
 
 
+def test_where_no_image_is_chosen_none_is_selected(photos: list[Features]) -> None:
+    rows, starts = from_rows(photos)
+    nobody = VotedFeatures.of(rows, starts, places=np.empty(0, np.int64))
+    assert count_votes(rows[:200], rows, starts, features=nobody).tolist() == [0] * len(photos)
+    assert select_by_votes([rows[:200]], rows, starts, 2, features=nobody).tolist() == []
+
+
 def test_where_there_is_no_feature_nobody_votes(photos: list[Features]) -> None:
     none = np.empty((0, FEATURE_BYTES), np.uint8)
     rows, starts = from_rows(photos[:2])

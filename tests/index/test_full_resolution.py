@@ -215,12 +215,12 @@ def chosen(many: SearchResult, known: Mapping[int, Verification], own: Sequence[
 def test_others_are_verified_where_it_pays_however_many_threads_there_are(
     monkeypatch: pytest.MonkeyPatch, many: SearchResult, threads: int, right: Sequence[int], looked: int
 ) -> None:
-    def says(_: object, files: Sequence[Any], *__: object) -> list[Verification]:
+    def says(_: object, __: int, files: Sequence[Any], *___: object, **____: object) -> list[Verification]:
         return [Verification(file in right, full_resolution=True) for file in files]
 
     monkeypatch.setattr(pipeline, "thread_count", lambda: threads)
     monkeypatch.setattr(verification, "unchanged_file", lambda _snapshot, image: image)
-    monkeypatch.setattr(pipeline, "verify_sources", says)
+    monkeypatch.setattr(pipeline, "verify_view", says)
     monkeypatch.setattr(
         SearchResult, "with_verifications", lambda self, known, *_, **__: replace(self, verifications=known)
     )
@@ -261,7 +261,7 @@ def test_a_search_gives_the_querys_own_image_no_full_resolution(
 def test_frames_of_films_take_no_images_place(monkeypatch: pytest.MonkeyPatch, many: SearchResult) -> None:
     monkeypatch.setattr(verification, "unchanged_file", lambda _snapshot, image: None if image < 30 else image)
     says = Verification(False, full_resolution=True)
-    monkeypatch.setattr(pipeline, "verify_sources", lambda _, files, *__: [says for _ in files])
+    monkeypatch.setattr(pipeline, "verify_view", lambda _, __, files, *___, **____: [says for _ in files])
     monkeypatch.setattr(
         SearchResult, "with_verifications", lambda self, known, *_, **__: replace(self, verifications=known)
     )

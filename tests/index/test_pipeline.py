@@ -26,7 +26,7 @@ from manifind.index.search.filters import excluded_images
 from manifind.index.search.pipeline import Pipeline, resume_steps, run, run_many, search_steps
 from manifind.index.search.query import NO_DEADLINE, Deadline, SearchQuery, extract_query_features, extract_query_view
 from manifind.index.search.retrieval import retrieve
-from manifind.index.search.verification import verify_sources
+from manifind.index.search.verification import verify_view
 from manifind.reports.results import result_data
 from tests.commands import run as command
 from tests.errors import raises
@@ -118,29 +118,32 @@ def remember_verifications(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify each image once, however many searches ask."""
     known = dict[Any, Any]()
 
-    def remembered(views: Any, sources: Sequence[Any], config: Any) -> list[Any]:
+    def remembered(view: Any, number: int, sources: Sequence[Any], config: Any, *, both_ways: bool) -> list[Any]:
         names = [
-            source if isinstance(source, image_features.ImageFile) else source.rows.tobytes() for source in sources
+            (number, source if isinstance(source, image_features.ImageFile) else source.rows.tobytes())
+            for source in sources
         ]
         known.update(
             {
-                name: verify_sources(views, [source], config)[0]
+                name: verify_view(view, number, [source], config, both_ways=both_ways)[0]
                 for name, source in zip(names, sources, strict=True)
                 if name not in known
             }
         )
         return [known[name] for name in names]
 
-    monkeypatch.setattr(pipeline, "verify_sources", remembered)
+    monkeypatch.setattr(pipeline, "verify_view", remembered)
 
 
+@pytest.mark.parametrize("further", [(), (2,)])
 def test_a_search_that_is_cut_short_anywhere_goes_on_to_the_same_result(
-    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+    index: Index, query: Pixels, further: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever step a deadline cuts short, the result says so; its end is that of a search without a deadline."""
     remember_verifications(monkeypatch)
-    regions = QueryRegions.of([extract_query_view(index.extractor, query, BOX)])
-    local = [extract_query_features(query, BOX)]
+    shown = [(query, BOX), *((thing(number), None) for number in further)]
+    regions = QueryRegions.of([extract_query_view(index.extractor, *photo) for photo in shown])
+    local = [extract_query_features(*photo) for photo in shown]
     given = SearchQuery(regions, lambda: local, top=5, verify=3)
 
     def last(deadline: Deadline) -> SearchResult:
@@ -170,11 +173,11 @@ def test_a_search_that_is_cut_short_anywhere_goes_on_to_the_same_result(
 def test_a_resumed_search_computes_nothing_twice(index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = list[int]()
 
-    def counted(views: Any, sources: Sequence[Any], config: Any) -> list[Any]:
+    def counted(view: Any, number: int, sources: Sequence[Any], config: Any, *, both_ways: bool) -> list[Any]:
         counts.append(len(sources))
-        return verify_sources(views, sources, config)
+        return verify_view(view, number, sources, config, both_ways=both_ways)
 
-    monkeypatch.setattr(pipeline, "verify_sources", counted)
+    monkeypatch.setattr(pipeline, "verify_view", counted)
     whole = index.search(query, BOX)
     in_all = sum(counts)
     counts.clear()

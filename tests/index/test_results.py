@@ -104,6 +104,16 @@ def test_excluded_images_do_not_count(index: Index, photos: Path) -> None:
     assert [hit.rank for hit in without] == [1, 2, 3]
 
 
+def test_a_verified_image_that_a_ranking_lacks_is_a_result_nonetheless(index: Index, photos: Path) -> None:
+    whole = ranked(index, photos / "first-0.png", THING)
+    first = SearchResult.of(SearchQuery(whole.retrieval.query), whole.retrieval, config=index.config, candidates=3)
+    known = {whole[5].image: Verification(True, 9), whole[6].image: Verification(False, 2)}
+    result = knowing(first, known, is_part=True)
+    assert [hit.key for hit in result] == [whole[place].key for place in (5, 0, 1, 2)]
+    assert [hit.verified for hit in result] == [True, None, None, None]
+    assert result[0].score == whole[2].score
+
+
 def test_what_was_not_verified_or_a_method_does_not_know_is_none(index: Index, photos: Path) -> None:
     for hit in index.search(photos / "first-0.png", THING, top=4, verify=0):
         assert hit.box is not None

@@ -205,6 +205,22 @@ def test_a_photo_stays_verified_when_a_positive_is_added(index: Index, query: Pi
         assert all((after.get(key) or 0) >= (inliers or 0) for key, inliers in verified_before.items())
 
 
+@pytest.mark.parametrize("box", [BOX, None])
+@pytest.mark.parametrize("expand", [False, True])
+def test_what_a_query_verifies_stays_verified_though_another_photo_changes_its_shortlist(
+    index: Index, query: Pixels, box: Any, expand: bool
+) -> None:
+    given = [("second-0.png", None), ("second-1.png", None), ("more/none-1.png", None)]
+    for depth in (1, 2):
+        before: set[str] = set()
+        for n in range(len(given) + 1):
+            result = index.search(query, box, top=None, verify=depth, expand=expand, positives=given[:n])
+            after = {hit.key for hit in result if hit.verified}
+            assert after >= before
+            before = after
+        assert "first-0.png" in before
+
+
 def test_a_query_without_texture_leaves_the_result_as_it_is(index: Index) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
     result = index.search(even, top=None)
@@ -250,11 +266,11 @@ def test_more_images_are_verified_while_a_tenth_of_the_last_ones_are(
     snapshot = replace(retrieval.snapshot, catalogue=range(90))  # type: ignore[arg-type]
     result = result_of(replace(retrieval, ranking=ranking, snapshot=snapshot, method="match"))
 
-    def says(_: object, images: Sequence[int], *__: object) -> list[Verification]:
+    def says(_: object, __: int, images: Sequence[int], *___: object, **____: object) -> list[Verification]:
         return [Verification(image in right) for image in images]
 
     monkeypatch.setattr(pipeline, "load_or_locate_features", lambda _snapshot, images: images)
-    monkeypatch.setattr(pipeline, "verify_sources", says)
+    monkeypatch.setattr(pipeline, "verify_view", says)
     found = verified(result, [extract_query_features(query, BOX)], first=20)
     assert list(found.verifications) == list(range(looked))
     assert found.n_verified == len(right)

@@ -146,7 +146,8 @@ def count_votes(
     """
     config = config or VotingConfig()
     votes = np.zeros(len(starts) - 1, np.int64)
-    features = features or VotedFeatures.of(images, starts, kind, config=config)
+    if features is None:
+        features = VotedFeatures.of(images, starts, kind, config=config)
     if not len(query) or not len(features):
         return votes
     voter, chosen = features.nearest(gray_codes(query, kind), config)
@@ -183,7 +184,8 @@ def select_by_votes(
     Other parameters as for `count_votes`.
     """
     config = config or VotingConfig()
-    features = features or VotedFeatures.of(images, starts, kind, config=config)
+    if features is None:
+        features = VotedFeatures.of(images, starts, kind, config=config)
     votes = np.zeros(len(starts) - 1, np.int64)
     for query in queries:
         np.maximum(votes, count_votes(query, images, starts, kind, config=config, features=features), out=votes)

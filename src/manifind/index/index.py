@@ -562,10 +562,10 @@ class Index:
 
     def _number_images(
         self, views: Sequence[Example], excluded: frozenset[int], snapshot: Snapshot
-    ) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the images of a snapshot that a query was taken from, and those that it excludes."""
+    ) -> tuple[list[frozenset[int]], frozenset[int]]:
+        """Return the images of a snapshot that each view was taken from, and those that the query excludes."""
         records = (self.find(photo, snapshot) for photo, _ in views)
-        return frozenset(record.number for record in records if record is not None), excluded
+        return [frozenset(() if record is None else (record.number,)) for record in records], excluded
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to a result.

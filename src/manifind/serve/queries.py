@@ -139,14 +139,13 @@ class Queries:
         if sum(len(view.vectors) for view in (*positives, *mirrored, *negatives)) > self._settings.most_regions:
             raise ServiceError(422, f"The query has more than {self._settings.most_regions} regions; give fewer boxes.")
         query_keys, rejected_keys = (
-            {key for view in views if (key := self._key_of(snapshot, view)) is not None}
-            for views in (request.views, request.negatives)
+            [self._key_of(snapshot, view) for view in views] for views in (request.views, request.negatives)
         )
         outside = await self._excluded(snapshot, request)
 
-        def number_images(part: Snapshot) -> tuple[frozenset[int], frozenset[int]]:
-            query_images, rejected = (_images_of(part, keys) for keys in (query_keys, rejected_keys - query_keys))
-            return query_images, rejected | outside
+        def number_images(part: Snapshot) -> tuple[list[frozenset[int]], frozenset[int]]:
+            rejected = _images_of(part, {*rejected_keys} - {*query_keys})
+            return [_images_of(part, [key]) for key in query_keys], rejected | outside
 
         return SearchQuery(
             QueryRegions.of(positives, negatives, mirrored=mirrored),
@@ -308,7 +307,7 @@ def _given_view(snapshot: AnySnapshot, vectors: list[list[float]]) -> QueryView:
     return QueryView(checked, np.zeros((len(checked), 4), np.float32))
 
 
-def _images_of(snapshot: Snapshot, keys: Collection[str]) -> frozenset[int]:
+def _images_of(snapshot: Snapshot, keys: Collection[str | None]) -> frozenset[int]:
     """Return the numbers of photos in the snapshot that was searched; a shortlist may lack some."""
-    records = (snapshot.catalogue.of_key(key) for key in keys)
+    records = (snapshot.catalogue.of_key(key) for key in keys if key is not None)
     return frozenset(record.number for record in records if record is not None)

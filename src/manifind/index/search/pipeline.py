@@ -25,8 +25,15 @@ from itertools import chain, islice
 from manifind.geometry import PackedFeatures
 from manifind.index.config import SearchConfig
 from manifind.index.search.grading import grade_verifications
-from manifind.index.search.image_features import FeatureSource, load_or_locate_features
-from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, QueryRegions, SearchQuery
+from manifind.index.search.image_features import FeatureSource, ImageFile, load_or_locate_features
+from manifind.index.search.query import (
+    NO_DEADLINE,
+    Deadline,
+    QueryFeatures,
+    QueryRegions,
+    SearchQuery,
+    view_numbers,
+)
 from manifind.index.search.query_expansion import expand_query
 from manifind.index.search.results import Progress, SearchResult, SearchState, Stage
 from manifind.index.search.retrieval import Retrieval, retrieve
@@ -34,7 +41,8 @@ from manifind.index.search.verification import (
     Verification,
     full_resolution_candidates,
     max_candidates,
-    verify_sources,
+    surest,
+    verify_view,
     vote_for_images,
 )
 from manifind.index.storage.snapshot import AnySnapshot
@@ -55,6 +63,8 @@ class Retrieve:
 Pipeline = Generator[Retrieve | SearchResult, Retrieval | None, None]
 Steps = Generator[SearchResult, None, SearchResult]
 """Yields the progress of a step, and returns its result."""
+RetrievingSteps = Generator[Retrieve | SearchResult, Retrieval | None, SearchResult]
+"""Yields the progress of a step and what it retrieves, and returns its result."""
 Verifying = Generator[SearchResult, None, dict[int, Verification]]
 """Yields progress, and returns the verifications of some images."""
 
@@ -84,8 +94,8 @@ def search_steps(
     retrieval = yield Retrieve(snapshot, query.regions, depth, query.method)
     assert retrieval is not None  # noqa: S101 (the driver's side of the protocol)
     if query.number_images is not None:
-        own, excluded = query.number_images(retrieval.snapshot)
-        query = replace(query, own=own, excluded=excluded)
+        by_view, excluded = query.number_images(retrieval.snapshot)
+        query = replace(query, own=frozenset().union(*by_view), own_by_view=tuple(by_view), excluded=excluded)
     state = SearchState(query, depth, candidates)
     ranked = SearchResult.of(query, retrieval, config=config, candidates=candidates, state=state)
     if not query.verify or query.local_features is None:
@@ -135,6 +145,7 @@ class VerifyingSteps:
         query = self._query
         result = yield from self.verify(ranked)
         yield from self._shown(result)
+        result = yield from self.verify_shorter(result)
         if query.expand and not result.has_verified:
             result = yield from self.verify_full_resolution(result)
         if query.expand:
@@ -189,7 +200,73 @@ class VerifyingSteps:
             known = {**known, **(yield from self._verify_stored(ranked, voted))}
         return self._with(ranked, known, Stage.VERIFIED) if known or self._complete else ranked
 
-    def expand(self, before: SearchResult) -> Generator[Retrieve | SearchResult, Retrieval | None, SearchResult]:
+    def verify_shorter(self, before: SearchResult) -> RetrievingSteps:
+        """Search for the query without its last photo, and add what is verified there.
+
+        One more photo changes the ranking, the expansion and with them the images that are verified. So whatever is
+        verified for some photos of an object stays verified when another is added to them.
+        """
+        state, shorter = self._state, self._shorter()
+        if shorter is None or not self._complete:
+            return before
+        if state.shorter_retrieval is None:
+            if not self._may_go_on():
+                return before
+            request = Retrieve(before.retrieval.snapshot, shorter.query.regions, state.depth, self._query.method)
+            state.shorter_retrieval = yield request
+            assert state.shorter_retrieval is not None  # noqa: S101 (the driver's side of the protocol)
+        last = ranked = SearchResult.of(
+            shorter.query,
+            state.shorter_retrieval,
+            config=self._config,
+            candidates=state.candidates,
+            state=shorter,
+        )
+        verifying = VerifyingSteps(ranked, self._deadline, self._may_read_files)
+        steps = verifying.steps(ranked)
+        step = next(steps, None)
+        while step is not None:
+            if isinstance(step, Retrieve):
+                step = steps.send((yield step))
+                continue
+            last = step
+            if step.progress is not None:
+                yield replace(self._latest, progress=step.progress)
+            step = next(steps, None)
+        self._complete &= last.complete
+        self._advanced |= verifying._advanced
+        self.unchecked += last.unchecked_images
+        found = {image: one.ungraded or one for image, one in last.verifications.items()}
+        found = {image: one for image, one in found.items() if one.verified}
+        known = dict(before.verifications)
+        if self._complete:
+            known |= yield from self._verify_stored(before, [image for image in found if image not in known])
+        known |= {image: surest((known.get(image, one), one)) for image, one in found.items()}
+        return self._with(before, known, Stage.VERIFIED)
+
+    def _shorter(self) -> SearchState | None:
+        """Return the search for the query without its last photo; None for a single photo."""
+        state, query = self._state, self._query
+        numbers = view_numbers(self._views)
+        n = len(set(numbers)) - 1
+        # The regions of a view may be given without its photo, which has no local features then.
+        if n < 1 or n + 1 != query.regions.n_views:
+            return None
+        if state.shorter is None:
+            views = tuple(view for view, number in zip(self._views, numbers, strict=True) if number < n)
+            own = query.own_by_view[:n]
+            shorter = replace(
+                query,
+                regions=query.regions.first_views(n),
+                local_features=lambda: views,
+                top=None,
+                own=frozenset().union(*own) if own else query.own,
+                own_by_view=own,
+            )
+            state.shorter = SearchState(shorter, state.depth, state.candidates, views, state.by_view)
+        return state.shorter
+
+    def expand(self, before: SearchResult) -> RetrievingSteps:
         """Retrieve the images for the query expanded by verified images, and verify the first that are not yet."""
         state, query = self._state, self._query
         expanded = (
@@ -262,9 +339,21 @@ class VerifyingSteps:
             n_checked, batch, left = len(sources) - len(left), left[:size], left[size:]
             reads_files = any(not isinstance(sources[image], PackedFeatures) for image in batch)
             yield replace(self._latest, progress=Progress(n_checked, len(sources), reads_files))
-            found = verify_sources(self._views, [sources[image] for image in batch], self._config)
-            known |= zip(batch, found, strict=True)
+            known |= self._verify_batch({image: sources[image] for image in batch})
         return {image: known[image] for image in sources if image in known}
+
+    def _verify_batch(self, sources: Mapping[int, FeatureSource]) -> dict[int, Verification]:
+        """Verify images against all views; what a shorter query verified is known."""
+        full_resolution = any(isinstance(source, ImageFile) for source in sources.values())
+        both_ways = any(view.mirrored for view in self._views)
+        by_view = []
+        for number, view in zip(view_numbers(self._views), self._views, strict=True):
+            known = self._state.by_view.setdefault((number, view.mirrored, full_resolution), {})
+            left = [image for image in sources if image not in known]
+            found = verify_view(view, number, [sources[image] for image in left], self._config, both_ways=both_ways)
+            known |= zip(left, found, strict=True)
+            by_view.append(known)
+        return {image: surest(known[image] for known in by_view) for image in sources}
 
     def _with(self, result: SearchResult, verifications: Mapping[int, Verification], stage: Stage) -> SearchResult:
         is_part = all(view.is_part for view in self._views)

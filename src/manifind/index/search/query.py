@@ -137,6 +137,24 @@ class QueryRegions:
         """How many of the regions, the last ones, come from verified images."""
         return int((self.view_of < 0).sum())
 
+    @property
+    def n_views(self) -> int:
+        """How many photos show what is searched for."""
+        return int(self.view_of.max(initial=-1)) + 1
+
+    def first_views(self, n: int) -> Self:
+        """Return the regions of the first photos, and all negative ones; not those of the query's expansion."""
+        kept = (self.view_of >= 0) & (self.view_of < n)
+        n_mirrored = int(kept[len(kept) - self.n_expansion_regions - self.n_mirrored :].sum())
+        return replace(
+            self,
+            vectors=self.vectors[kept],
+            boxes=self.boxes[kept],
+            view_of=self.view_of[kept],
+            rows=self.rows[kept],
+            n_mirrored=n_mirrored,
+        )
+
     def with_expansion(self, regions: QueryView) -> Self:
         """Return the query with regions of the collection that show its object."""
         assert regions.rows is not None  # noqa: S101 (they are of the collection)
@@ -198,9 +216,11 @@ class SearchQuery:
     """Images that the query itself was taken from; they match themselves and say nothing about others."""
     excluded: frozenset[int] = frozenset()
     """Images that are not to be among the results."""
-    number_images: Callable[[Snapshot], tuple[frozenset[int], frozenset[int]]] | None = None
-    """Returns `own` and `excluded` by the numbers of the snapshot that was searched: a remote collection is searched on
-    a shortlist, whose images have numbers of their own. None: the numbers above hold."""
+    own_by_view: tuple[frozenset[int], ...] = ()
+    """Those of `own` that each view was taken from; empty where the views are not told apart."""
+    number_images: Callable[[Snapshot], tuple[Sequence[frozenset[int]], frozenset[int]]] | None = None
+    """Returns `own_by_view` and `excluded` by the numbers of the snapshot that was searched: a remote collection is
+    searched on a shortlist, whose images have numbers of their own. None: the numbers above hold."""
     max_excluded: int = 0
     """How many images `number_images` excludes at most: so many more are retrieved."""
 

@@ -107,6 +107,16 @@ class Order:
     by_verification: bool = False
     """Whether verified images decide which others are matches: one is verified that is not the query's own."""
 
+    def with_images(self, images: Sequence[int]) -> "Order":
+        """Return the order with further images at its end, those that it lacks, with the lowest of its scores."""
+        missing = np.setdiff1d(np.array(images, self.images.dtype), self.images)
+        if not len(missing):
+            return self
+        lowest = np.full(len(missing), min(self.scores.tolist(), default=0), self.scores.dtype)
+        return replace(
+            self, images=np.concatenate([self.images, missing]), scores=np.concatenate([self.scores, lowest])
+        )
+
     def select(self, mask: npt.NDArray[np.bool_]) -> "Order":
         """Return some of the images, in the same order."""
         n_verified, n_matches = (None if n is None else int(mask[:n].sum()) for n in (self.n_verified, self.n_matches))
@@ -224,15 +234,22 @@ class SearchState:
     """Images of a ranking that may be results; None for all."""
     views: tuple[QueryFeatures, ...] = ()
     """The local features of the query, once they are extracted."""
+    by_view: dict[tuple[int, bool, bool], dict[int, Verification]] = field(default_factory=dict)
+    """Of each photo of the query, as it is given or mirrored, by stored features or at full resolution."""
     verifications: dict[int, Verification] = field(default_factory=dict)
-    """By stored features, or by the files of an index that stores none."""
+    """The surest of all views: by stored features, or by the files of an index that stores none."""
     full_resolution: dict[int, Verification] = field(default_factory=dict)
+    """The surest of all views at full resolution."""
     matches_of_results: dict[tuple[int, int, Box], int] = field(default_factory=dict)
     """The inliers of pairs of results (`manifind.index.search.grading`)."""
     voted: list[int] | None = None
     """The images with the most votes, once they are counted."""
     retrievals: dict[bytes, Retrieval] = field(default_factory=dict)
     """Of the expanded query, by the bytes of its rows."""
+    shorter: "SearchState | None" = None
+    """The search for the query without its last photo, where it has several."""
+    shorter_retrieval: Retrieval | None = None
+    """The ranking that the shorter search begins with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +326,8 @@ class SearchResult(Sequence[Hit]):
 
         `is_part` says whether the query is a part of its photo.
         """
-        ranking = self.by_score
+        missing = [image for image, one in verifications.items() if one.verified]
+        ranking = self.by_score.with_images(missing)
         n_matches = (
             _n_matches_by_score(ranking, self.own, verifications, self.confidence, self.config.cutoff)
             if self.unexpanded is None

@@ -11,7 +11,7 @@ say that it shows this very object, and where (`manifind.geometry`).
   `manifind.index.search.pipeline` says when.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -148,14 +148,33 @@ def verify_sources(
     """
     config = config or SearchConfig()
     both_ways = any(view.mirrored for view in views)
-    by_view = []
-    for number, view in zip(view_numbers(views), views, strict=True):
-        verifications = _verify_view(view, sources, config, deadline)
-        by_view.append([_with_view(one, view, number, both_ways=both_ways) for one in verifications])
-    return [
-        max(of_image, key=lambda one: sureness(one.verified, one.inliers, one.consensus))
-        for of_image in zip(*by_view, strict=True)
+    by_view = [
+        verify_view(view, number, sources, config, deadline, both_ways=both_ways)
+        for number, view in zip(view_numbers(views), views, strict=True)
     ]
+    return [surest(of_image) for of_image in zip(*by_view, strict=True)]
+
+
+def verify_view(
+    view: QueryFeatures,
+    number: int,
+    sources: Sequence[FeatureSource],
+    config: SearchConfig,
+    deadline: Deadline = NO_DEADLINE,
+    *,
+    both_ways: bool,
+) -> list[Verification]:
+    """Verify images against one view of a query, that of the photo of this number.
+
+    `both_ways` says whether mirrored objects are searched for. `TimeoutError` is raised where the deadline has passed.
+    """
+    verifications = _verify_view(view, sources, config, deadline)
+    return [_with_view(one, view, number, both_ways=both_ways) for one in verifications]
+
+
+def surest(verifications: Iterable[Verification]) -> Verification:
+    """Return the surest verification of an image."""
+    return max(verifications, key=lambda one: sureness(one.verified, one.inliers, one.consensus))
 
 
 def verify_images(
