@@ -48,39 +48,49 @@ void narrow(float slope, float offset, float limit, int64_t& first, int64_t& las
 
 Sift::Sift(const uint8_t* grey, int64_t height, int64_t width, bool upsample, float contrast_threshold)
     : contrast_threshold_(contrast_threshold / LAYERS), pixel_size_(upsample ? 0.5f : 1) {
-    Image base(upsample ? 2 * height - 1 : height, upsample ? 2 * width - 1 : width);
-    for (int64_t y = 0; y < base.height; ++y)
-        for (int64_t x = 0; x < base.width; ++x) {
-            const int64_t up = upsample ? y / 2 : y, left = upsample ? x / 2 : x;
-            const int64_t down = upsample ? (y + 1) / 2 : y, right = upsample ? (x + 1) / 2 : x;
-            base.row(y)[x] = (grey[up * width + left] + grey[up * width + right] + grey[down * width + left] +
-                              grey[down * width + right]) /
-                             (4 * 255.f);
-        }
-    const float camera_sigma = CAMERA_BLUR / pixel_size_;
-    base = gaussian_blur(base, std::sqrt(std::max(SIGMA * SIGMA - camera_sigma * camera_sigma, 0.01f)));
-    for (int octave = 0; std::min(base.height, base.width) >= MIN_OCTAVE_SIZE; ++octave) {
+    int64_t rows = upsample ? 2 * height - 1 : height, columns = upsample ? 2 * width - 1 : width;
+    if (std::min(rows, columns) < MIN_OCTAVE_SIZE) return;
+    Stack differences(LAYERS + 2, rows, columns);  // each octave overwrites those of the one before
+    octaves_.emplace_back(LAYERS + 3, rows, columns);
+    {
+        Image& photo = differences.images[0];
+        for (int64_t y = 0; y < rows; ++y)
+            for (int64_t x = 0; x < columns; ++x) {
+                const int64_t up = upsample ? y / 2 : y, left = upsample ? x / 2 : x;
+                const int64_t down = upsample ? (y + 1) / 2 : y, right = upsample ? (x + 1) / 2 : x;
+                photo.row(y)[x] = (grey[up * width + left] + grey[up * width + right] + grey[down * width + left] +
+                                   grey[down * width + right]) /
+                                  (4 * 255.f);
+            }
+        const float camera_sigma = CAMERA_BLUR / pixel_size_;
+        gaussian_blur(photo, std::sqrt(std::max(SIGMA * SIGMA - camera_sigma * camera_sigma, 0.01f)),
+                      octaves_[0].images[0]);
+    }
+    for (int octave = 0;; ++octave) {
         check_interrupt();
-        std::vector<Image> scales, differences;
-        scales.push_back(std::move(base));
+        std::vector<Image>& scales = octaves_.back().images;
+        for (Image& image : differences.images) image.height = rows, image.width = columns;
         for (int layer = 1; layer < LAYERS + 3; ++layer) {
             const float sigma = SIGMA * std::pow(2.f, float(layer - 1) / LAYERS),
                         next_sigma = SIGMA * std::pow(2.f, float(layer) / LAYERS);
-            scales.push_back(gaussian_blur(scales.back(), std::sqrt(next_sigma * next_sigma - sigma * sigma)));
-            const Image &a = scales[size_t(layer - 1)], &b = scales[size_t(layer)];
-            differences.emplace_back(a.height, a.width);
-            feature_kernels().subtract(b.row(0), a.row(0), a.height * a.width, differences.back().row(0));
+            const Image& a = scales[size_t(layer - 1)];
+            Image& b = scales[size_t(layer)];
+            gaussian_blur(a, std::sqrt(next_sigma * next_sigma - sigma * sigma), b);
+            feature_kernels().subtract(b.row(0), a.row(0), rows * columns,
+                                       differences.images[size_t(layer - 1)].row(0));
         }
-        find_extrema(octave, differences);
-        const Image& last = scales[LAYERS];
-        base = Image(last.height / 2, last.width / 2);
-        for (int64_t y = 0; y < base.height; ++y)
-            for (int64_t x = 0; x < base.width; ++x) base.row(y)[x] = last.row(2 * y)[2 * x];
-        octaves_.push_back(std::move(scales));
+        find_extrema(octave, differences.images);
+        const Image last = scales[LAYERS];
+        rows /= 2, columns /= 2;
+        if (std::min(rows, columns) < MIN_OCTAVE_SIZE) return;
+        octaves_.emplace_back(LAYERS + 3, rows, columns);
+        Image& base = octaves_.back().images[0];
+        for (int64_t y = 0; y < rows; ++y)
+            for (int64_t x = 0; x < columns; ++x) base.row(y)[x] = last.row(2 * y)[2 * x];
     }
 }
 
-Sift::Image Sift::gaussian_blur(const Image& from, float sigma) {
+void Sift::gaussian_blur(const Image& from, float sigma, Image& target) {
     const int radius = std::max(1, int(std::ceil(3 * sigma)));
     std::vector<float> weights(size_t(radius) + 1);
     float sum = 0;
@@ -89,7 +99,6 @@ Sift::Image Sift::gaussian_blur(const Image& from, float sigma) {
         sum += (k ? 2 : 1) * weights[size_t(k)];
     }
     for (float& one : weights) one /= sum;
-    Image target(from.height, from.width);
     std::vector<float> line(size_t(from.width + 2 * radius));
     float* const padded = line.data() + radius;
     std::vector<const float*> above(weights.size()), below(weights.size());
@@ -106,7 +115,6 @@ Sift::Image Sift::gaussian_blur(const Image& from, float sigma) {
         for (int k = 0; k <= radius; ++k) above[size_t(k)] = padded - k, below[size_t(k)] = padded + k;
         feature_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, target.row(y));
     }
-    return target;
 }
 
 void Sift::find_extrema(int octave, const std::vector<Image>& differences) {
@@ -211,7 +219,7 @@ Sift::Features Sift::describe(const int32_t* indices, int64_t count) const {
 // The orientations of a keypoint: peaks of the histogram of gradient directions around it.
 void Sift::assign_orientations(int32_t keypoint, Scratch& scratch, std::vector<float>& orientations) const {
     const Position& position = positions_[size_t(keypoint)];
-    const Image& image = octaves_[size_t(position.octave)][size_t(position.layer)];
+    const Image& image = octaves_[size_t(position.octave)].images[size_t(position.layer)];
     const float sigma = 1.5f * position.scale;
     const int64_t radius = std::lround(3 * sigma);
     fill_gaussian(radius, sigma, scratch.weights);
@@ -260,7 +268,7 @@ void Sift::compute_descriptor(int32_t keypoint, float angle, Scratch& scratch, f
     // and the index: beyond it are other variables.
     constexpr float LIMIT = (DESCRIPTOR_CELLS + 1) / 2.f, CENTRE = LIMIT;
     const Position& position = positions_[size_t(keypoint)];
-    const Image& image = octaves_[size_t(position.octave)][size_t(position.layer)];
+    const Image& image = octaves_[size_t(position.octave)].images[size_t(position.layer)];
     const float cell = CELL_SCALES * position.scale, cosine = std::cos(angle) / cell, sine = std::sin(angle) / cell;
     const int64_t reach = std::lround(cell * 1.4142136f * (DESCRIPTOR_CELLS + 1) * 0.5f);
     const int64_t radius = std::min(reach, image.height + image.width);

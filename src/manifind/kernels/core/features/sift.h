@@ -33,13 +33,20 @@ class Sift {
     Features describe(const int32_t* indices, int64_t count) const;
 
    private:
+    // A view of rows in a larger piece of memory.
     struct Image {
-        int64_t height = 0, width = 0;
+        int64_t height, width;
+        float* values;
+        float* row(int64_t y) { return values + y * width; }
+        const float* row(int64_t y) const { return values + y * width; }
+    };
+    // Images of one size in one piece of memory: the larger the piece, the fewer pages a thread touches first.
+    struct Stack {
         Buffer<float> values;
-        Image() = default;
-        Image(int64_t h, int64_t w) : height(h), width(w), values(h * w) {}
-        float* row(int64_t y) { return values.data() + y * width; }
-        const float* row(int64_t y) const { return values.data() + y * width; }
+        std::vector<Image> images;
+        Stack(int count, int64_t height, int64_t width) : values(count * height * width) {
+            for (int i = 0; i < count; ++i) images.push_back({height, width, values.data() + i * height * width});
+        }
     };
     // A keypoint's sample in the pyramid.
     struct Position {
@@ -47,7 +54,7 @@ class Sift {
         float scale;  // in pixels of its octave
     };
 
-    static Image gaussian_blur(const Image& from, float sigma);
+    static void gaussian_blur(const Image& from, float sigma, Image& target);
     void find_extrema(int octave, const std::vector<Image>& differences);
     bool localize(int octave, const std::vector<Image>& differences, int layer, int64_t y, int64_t x);
     // Of the samples of a line: reused from keypoint to keypoint.
@@ -60,7 +67,7 @@ class Sift {
 
     float contrast_threshold_;
     float pixel_size_;  // of the first octave, in pixels of the photo
-    std::vector<std::vector<Image>> octaves_;
+    std::vector<Stack> octaves_;
     std::vector<Keypoint> keypoints_;
     std::vector<Position> positions_;
 };
