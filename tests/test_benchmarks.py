@@ -92,6 +92,13 @@ def test_repeats(repository: Path, tmp_path: Path) -> None:
     assert figures.repeated(result)[0] == stored("repeats")[0]
 
 
+def test_proposals(repository: Path) -> None:
+    result = printed(repository, "benchmarks/proposals.py", "--scenes", "6")
+    assert [row["points"] for row in result["rows"]] == ["all", "middle", "elsewhere"]
+    assert [row["n"] for row in result["rows"]] == [3 * result["photos"], result["photos"], 2 * result["photos"]]
+    assert all(row["of_three"] >= row["first"] > 0.2 for row in result["rows"])
+
+
 def test_updates(repository: Path) -> None:
     result = printed(repository, "benchmarks/updates.py", "--photos", "120", "--k", "10", "--share", "0.05")
     assert result["photos"] == 120

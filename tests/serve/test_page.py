@@ -440,7 +440,9 @@ def test_those_above_the_line_can_be_downloaded_and_all(page: Page, tmp_path: Pa
 def test_the_hint_speaks_of_what_is_drawn(page: Page) -> None:
     page.goto("/?q=k:first-0.png")
     shown(page)
-    expect(page.locator(".hint")).to_have_text("The whole photo is searched for. Draw a box round the object.")
+    expect(page.locator(".hint")).to_have_text(
+        "The whole photo is searched for. Click the object, or draw a box round it."
+    )
     old = page.url
     drag(page, BOX)
     settled(page, old=old)
@@ -449,7 +451,9 @@ def test_the_hint_speaks_of_what_is_drawn(page: Page) -> None:
     page.locator(".box").first.hover()
     page.get_by_role("button", name="Remove box 1").click()
     settled(page, old=old)
-    expect(page.locator(".hint")).to_have_text("The whole photo is searched for. Draw a box round the object.")
+    expect(page.locator(".hint")).to_have_text(
+        "The whole photo is searched for. Click the object, or draw a box round it."
+    )
 
 
 def test_the_main_screen_speaks_to_people(page: Page, repository: Path) -> None:

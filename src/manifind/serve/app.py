@@ -35,7 +35,7 @@ from manifind.serve.errors import ServiceError, first_sentence, service_error
 from manifind.serve.guard import Guard
 from manifind.serve.resources import Resources, Settings
 from manifind.serve.responses import BuildingResponse, ErrorResponse, HealthResponse, ResponseModel
-from manifind.serve.routes import add_page, photos, search
+from manifind.serve.routes import add_page, photos, proposals, search
 from manifind.serve.schemas import LONGEST_KEY, Strict
 from manifind.serve.service import Service
 from manifind.version import VERSION
@@ -95,7 +95,7 @@ def create_app(index: Index, settings: Settings | None = None, resources: Resour
         redirect_slashes=False,
     )
     app.state.service = service
-    for subject in (search, photos, routes):
+    for subject in (search, photos, proposals, routes):
         subject.add(app, service)
     if settings.mcp:
         from manifind.serve import mcp_server  # an extra

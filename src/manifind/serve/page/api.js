@@ -72,6 +72,8 @@ export const geometry = (views, key, signal, mirrored = false) => json("/api/geo
 export const upload = (file) =>
   json("/api/uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
 
+export const proposedBoxes = ({ key, upload: name }, x, y) =>
+  json(`/api/boxes?${new URLSearchParams({ ...(key == null ? { upload: name } : { key }), x: x.toFixed(1), y: y.toFixed(1) })}`);
 export const uploaded = (name) => json(`/api/uploads/${name}`);
 export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
 export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);

@@ -1,17 +1,19 @@
 // Boxes on a photo: drawn, moved and resized by mouse, touch and keyboard. All places are in pixels of the upright photo.
 // A drag beside the boxes replaces one: the box that was drawn, moved or focused last. Only `add` makes them more.
+// A touch without a drag, and some keys, are left to others: `touched` and `stepped` (proposals.js).
 
 import { h } from "./dom.js";
 import { missing } from "./photo.js";
 
 const LEAST = 12; // pixels on the screen below which a drag draws no box
+const STILL = 3; // pixels on the screen below which a drag is a click
 const SMALL = 72; // pixels on the screen below which the handles of a box stand outside it
 const HANDLE = 34; // pixels on the screen that the button beside a small box takes
 const CORNERS = ["nw", "ne", "sw", "se"];
 
 export class BoxEditor {
-  constructor({ image, width, height, boxes, label, changed }) {
-    Object.assign(this, { width, height, changed });
+  constructor({ image, width, height, boxes, label, changed, touched, stepped }) {
+    Object.assign(this, { width, height, changed, touched, stepped });
     this.boxes = boxes.map((box) => clipped(box, width, height));
     this.active = this.boxes.length - 1; // the box that the next drag replaces
     this.layer = h("div", { class: "layer" });
@@ -46,6 +48,21 @@ export class BoxEditor {
     this.draw();
     this.layer.lastElementChild.focus();
     this.changed(this.boxes);
+  }
+
+  // A box in place of the one that was used last.
+  put(box) {
+    const at = Math.max(0, this.active);
+    this.boxes[at] = clipped(box, this.width, this.height);
+    this.active = at;
+    this.draw();
+    this.layer.children[at].focus({ preventScroll: true });
+    this.changed(this.boxes);
+  }
+
+  // Pixels of the screen to one of the photo.
+  scale() {
+    return this.layer.getBoundingClientRect().width / this.width;
   }
 
   place(event) {
@@ -105,9 +122,12 @@ export class BoxEditor {
     if (!this.held) return;
     const { at, corner, from, drawn, before } = this.held;
     this.held = null;
-    const scale = this.layer.getBoundingClientRect().width / this.width;
+    const scale = this.scale();
     const box = this.boxes[at];
-    if (corner === "new" && !drawn) return;
+    if (corner === "new" && !drawn) {
+      if (!cancelled) this.touched(this.place(event));
+      return;
+    }
     const small = (box[2] - box[0]) * scale < LEAST || (box[3] - box[1]) * scale < LEAST;
     if (cancelled || small) {
       if (corner !== "new") this.boxes[at] = from;
@@ -115,11 +135,15 @@ export class BoxEditor {
       else this.boxes.splice(at, 1);
       this.active = Math.min(this.active, this.boxes.length - 1);
       this.draw();
+      const place = this.place(event);
+      const still = Math.hypot(place[0] - from[0], place[1] - from[1]) * scale < STILL;
+      if (!cancelled && corner === "new" && still) this.touched(place);
       return;
     }
     this.draw();
     this.layer.children[at]?.focus({ preventScroll: true });
     if (String(box) !== String(from)) this.changed(this.boxes);
+    else if (!corner) this.touched(this.place(event), { inside: true });
   }
 
   keys(event, at) {
@@ -131,6 +155,16 @@ export class BoxEditor {
         [x0, y0, Math.max(x0 + step, x1 + by[0]), Math.max(y0 + step, y1 + by[1])], this.width, this.height);
     } else if (by) {
       this.boxes[at] = moved(this.boxes[at], ...by, this.width, this.height);
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      this.active = at;
+      this.touched([(x0 + x1) / 2, (y0 + y1) / 2]);
+      return;
+    } else if (event.key === "+" || event.key === "-") {
+      event.preventDefault();
+      this.active = at;
+      this.stepped(event.key === "+" ? 1 : -1);
+      return;
     } else if (event.key === "Delete" || event.key === "Backspace") {
       event.preventDefault();
       this.remove(at);

@@ -5,6 +5,7 @@ import { BoxEditor } from "./boxes.js";
 import { copies } from "./duplicates.js";
 import { complain, counted, h, named, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
+import { Proposals } from "./proposals.js";
 import { Selection } from "./selection.js";
 import { chips, filters, sheet } from "./filters.js";
 import { GRADES, gradeOf, isOpen, isOwn, matchesOf, othersOf, placesOf, summary } from "./grades.js";
@@ -124,7 +125,12 @@ export class Search {
       boxes: source.boxes,
       label: `The query: ${source.key ?? "an uploaded photo"}`,
       changed: (drawn, { slowly = false } = {}) => this.settle(drawn, slowly ? SETTLES_SLOWLY : SETTLES),
+      // A touch of a box that somebody drew changes nothing.
+      touched: (place, { inside = false } = {}) => (!inside || proposals.current) && proposals.touch(place),
+      stepped: (direction) => proposals.step(direction),
     });
+    const proposals = (this.proposals = new Proposals({
+      source, editor: this.editor, redraw: () => this.hint?.replaceChildren(...this.hintParts(this.editor.boxes)) }));
     const strip = await this.strip(all);
     if (this.shown !== shown) return;
     const parts = [
@@ -132,7 +138,8 @@ export class Search {
       (this.hint = h("div", { class: "quiet hint" }, this.hintParts(source.boxes))),
       this.editor.element,
       h("p", { id: "box-help", class: "unseen" },
-        "Arrow keys move the box, Shift with an arrow resizes it, Control takes small steps, Delete removes it."),
+        "Arrow keys move the box, Shift with an arrow resizes it, Control takes small steps, Delete removes it. " +
+        "Enter proposes a box round what lies in the middle of it, plus and minus a larger and a smaller one."),
       h("p", { class: "caption" }, source.key ?? "Uploaded photo", h("span", {}, `${about.width} × ${about.height}`)),
       h("button", { type: "button", class: "fold", onclick: () => { this.editing = this.query.classList.contains("folded"); this.fold(); } }),
       this.tools(all),
@@ -141,6 +148,7 @@ export class Search {
     ];
     this.query.replaceChildren(...parts.filter(Boolean));
     this.fold();
+    if (!source.boxes.length && matchMedia("(pointer: coarse)").matches) proposals.suggest();
   }
 
   // On a small screen a query that has its box takes one line, until somebody wants to change it.
@@ -157,7 +165,9 @@ export class Search {
 
   // What a drag does now; with several boxes, what they mean and the way back to one.
   hintParts(boxes) {
-    if (!boxes.length) return [h("p", {}, "The whole photo is searched for. Draw a box round the object.")];
+    const proposed = this.proposals?.controls();
+    if (!boxes.length) return [h("p", {}, "The whole photo is searched for. Click the object, or draw a box round it."), proposed].filter(Boolean);
+    if (boxes.length === 1 && proposed) return [h("div", { class: "both" }, h("p", {}, "Not the right box? Click again, or draw one."), proposed)];
     if (boxes.length === 1) return [h("p", {}, "Draw again, or move or resize the box.")];
     const number = boxes.length === 2 ? "Both" : `All ${boxes.length}`;
     return [h("div", { class: "both" },
@@ -200,6 +210,7 @@ export class Search {
 
   settle(drawn, milliseconds) {
     clearTimeout(this.settling);
+    this.proposals?.forgetDashed();
     this.abort?.abort(); // nobody waits for the results of the box before
     this.steps?.drop();
     this.asked = null;
