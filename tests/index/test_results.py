@@ -302,7 +302,7 @@ def test_what_scores_as_well_as_verified_images_matches(
     index: Index, query: Pixels, is_part: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, cutoff = ranked(index, query, BOX), SearchConfig().cutoff
-    monkeypatch.setattr(results, "resemble_query_and_expansion", lambda _retrieval, images: images >= 0)
+    monkeypatch.setattr(results, "resembles_query_and_expansion", lambda _retrieval, _image: True)
     known = {int(result.images[0]): Verification(True, 9, box=BOX)}
     limit = (cutoff.min_verified_ratio_box if is_part else cutoff.min_verified_ratio_whole) * result.scores[0]
     assert knowing(result, known, is_part=is_part).n_matches == (result.scores >= limit).sum()
@@ -317,7 +317,7 @@ def test_a_box_round_the_whole_photo_is_no_part_of_it(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = ranked(configured(index, cutoff=CutoffConfig(min_verified_ratio_box=0.0)), query)
-    monkeypatch.setattr(results, "resemble_query_and_expansion", lambda _retrieval, images: images >= 0)
+    monkeypatch.setattr(results, "resembles_query_and_expansion", lambda _retrieval, _image: True)
     part, boxed, whole = (verified(result, [extract_query_features(query, box)]).n_matches for box in (BOX, ALL, None))
     assert part == len(result)
     assert boxed == whole != part
@@ -329,7 +329,7 @@ def test_where_a_box_is_given_what_does_not_resemble_both_is_no_match(
     result = ranked(index, query, BOX)
     first, second, third = result.images[:3].tolist()
     assert result.scores[2] >= SearchConfig().cutoff.min_verified_ratio_box * result.scores[0]
-    monkeypatch.setattr(results, "resemble_query_and_expansion", lambda _retrieval, images: images == third)
+    monkeypatch.setattr(results, "resembles_query_and_expansion", lambda _retrieval, image: image == third)
     found = knowing(result, {first: Verification(True, 9, box=BOX)}, is_part=True)
     assert [hit.image for hit in found[:3]] == [first, third, second]
     assert (found.n_matches, found.n_verified, found.head(1).n_matches) == (2, 1, 1)

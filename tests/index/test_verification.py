@@ -257,9 +257,7 @@ def test_photos_of_different_things_have_no_matching_points(index: Index, query:
 def test_more_images_are_verified_while_a_tenth_of_the_last_ones_are(
     monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, right: Sequence[int], looked: int
 ) -> None:
-    monkeypatch.setattr(
-        "manifind.index.search.results.resemble_query_and_expansion", lambda _retrieval, images: images < 0
-    )
+    monkeypatch.setattr("manifind.index.search.results.resembles_query_and_expansion", lambda _retrieval, _image: False)
     retrieval = ranked(index, query, BOX).retrieval
     images, scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
     ranking = replace(retrieval.ranking, images=images, scores=scores)

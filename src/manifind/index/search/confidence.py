@@ -19,15 +19,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from manifind.index.config import CutoffConfig
 from manifind.index.search.retrieval import Retrieval
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot, measure_null_similarity
 from manifind.types import FloatArray
-
-IMAGES_AT_ONCE = 64
-"""Images whose regions are compared with a query in one product."""
 
 
 @dataclass(frozen=True)
@@ -102,24 +98,17 @@ def resemblance(query: FloatArray, image: FloatArray, pairs: int = 3, duplicate_
     return float(values[counted].sum()) / pairs
 
 
-def resemble_query_and_expansion(retrieval: Retrieval, images: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Return which images resemble both the query as given and its expansion regions, where there are any.
+def resembles_query_and_expansion(retrieval: Retrieval, image: int) -> bool:
+    """Return whether an image resembles both the query as given and its expansion regions, where there are any.
 
     One region of the image must resemble a region of each by more than unrelated regions do. What resembles the query
     alone often shows the background of the query; what resembles a verified image alone, the background there.
     """
-    snapshot, query = retrieval.snapshot, retrieval.query
-    expansion = query.view_of < 0
-    groups = [rows for rows in (~expansion, expansion) if rows.any()]
-    best: list[float] = []
-    for start in range(0, len(images), IMAGES_AT_ONCE):  # a product for each image would take several times as long
-        rows = [snapshot.regions_of(int(image)) for image in images[start : start + IMAGES_AT_ONCE]]
-        regions = np.concatenate([snapshot.manifold.vectors_[own] for own in rows]).astype(np.float32, copy=False)
-        similarity = query.vectors @ regions.T
-        both = np.min([similarity[group].max(axis=0) for group in groups], axis=0)
-        ends = np.cumsum([own.stop - own.start for own in rows])
-        best += [float(of_image.max()) for of_image in np.split(both, ends[:-1])]
-    return np.array(best, np.float32) > np.float32(unrelated_similarity(snapshot))
+    snapshot, expansion = retrieval.snapshot, retrieval.query.view_of < 0
+    regions = np.asarray(snapshot.manifold.vectors_[snapshot.regions_of(image)], np.float32)
+    groups = [retrieval.query.vectors[rows] for rows in (~expansion, expansion) if rows.any()]
+    both = np.min([(vectors @ regions.T).max(axis=0) for vectors in groups], axis=0)
+    return bool(both.max() > unrelated_similarity(snapshot))
 
 
 def null_similarity(snapshot: AnySnapshot, config: CutoffConfig | None = None) -> float:

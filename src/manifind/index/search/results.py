@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from manifind.geometry.object_box import fit_object_box
 from manifind.index.config import CutoffConfig, SearchConfig
-from manifind.index.search.confidence import Confidence, measure_confidence, resemble_query_and_expansion
+from manifind.index.search.confidence import Confidence, measure_confidence, resembles_query_and_expansion
 from manifind.index.search.query import QueryFeatures, QueryRegions, SearchQuery, rounded_box
 from manifind.index.search.retrieval import RegionShare, Retrieval
 from manifind.index.search.verification import Outline, Verification
@@ -137,7 +137,7 @@ def order_verified(
     own: Collection[int],
     verifications: Mapping[int, Verification],
     n_matches_by_score: int | None,
-    resemble: Callable[[IntArray], npt.NDArray[np.bool_]],
+    resembles: Callable[[int], bool],
     *,
     is_part: bool,
     config: CutoffConfig,
@@ -154,8 +154,8 @@ def order_verified(
         Of the images that were verified.
     n_matches_by_score : int, optional
         How many are matches where none is verified.
-    resemble : callable
-        Which of some images resemble both the query and its expansion regions.
+    resembles : callable
+        Whether an image resembles both the query and its expansion regions.
     is_part : bool
         Whether the query is a part of its photo.
     config : CutoffConfig
@@ -177,7 +177,7 @@ def order_verified(
         high = ~matches & ~shared & (scores >= least)
         if is_part:
             places = np.flatnonzero(high)
-            high[places] = resemble(images[places])
+            high[places] = [resembles(int(image)) for image in images[places]]
         matches |= high
     decides = bool(others.any())
     n_matches, below = int(matches.sum()), np.zeros(len(images), bool)
@@ -339,7 +339,7 @@ class SearchResult(Sequence[Hit]):
             self.own,
             verifications,
             n_matches,
-            lambda images: resemble_query_and_expansion(self.retrieval, images),
+            lambda image: resembles_query_and_expansion(self.retrieval, image),
             is_part=is_part,
             config=self.config.cutoff,
         )
