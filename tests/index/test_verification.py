@@ -11,6 +11,7 @@ import pytest
 
 from manifind.geometry import Verdict, VerificationConfig, verify_many
 from manifind.index import Index, SearchConfig, SearchResult, Verification
+from manifind.index.config import DepthConfig
 from manifind.index.search import pipeline, verification
 from manifind.index.search.query import Deadline, extract_query_features
 from manifind.index.search.verification import verify_images, verify_sources, vote_for_images
@@ -219,6 +220,19 @@ def test_what_a_query_verifies_stays_verified_though_another_photo_changes_its_s
             assert after >= before
             before = after
         assert "first-0.png" in before
+
+
+@pytest.mark.parametrize(("limit", "n_searches"), [(0, 0), (1, 1), (4, 3)])
+def test_a_query_of_many_photos_contains_so_many_searches_for_fewer(
+    index: Index, query: Pixels, limit: int, n_searches: int
+) -> None:
+    config = SearchConfig(depth=DepthConfig(max_shorter=limit))
+    bounded = Index.open(index.path, config=config)
+    state = bounded.search(query, BOX, positives=[(query, BOX)] * 3, verify=1).state
+    contained = 0
+    while state is not None and state.shorter is not None:
+        state, contained = state.shorter, contained + 1
+    assert contained == n_searches
 
 
 def test_a_query_without_texture_leaves_the_result_as_it_is(index: Index) -> None:

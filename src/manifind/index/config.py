@@ -302,6 +302,9 @@ class DepthConfig:
     """How many times `first` are verified of an expanded query's ranking: its ranking deserves more."""
     batch_size: int = 10
     """Images that are verified before the deadline is looked at again; no result depends on it."""
+    max_shorter: int = 4
+    """A query of several photos contains the searches without its last photo, its last two, …: so many at most. Each
+    costs two rankings. It bounds the time of queries of dozens of photos, and was chosen for that alone."""
 
 
 @dataclass(frozen=True)

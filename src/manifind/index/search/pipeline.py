@@ -245,8 +245,10 @@ class VerifyingSteps:
         return self._with(before, known, Stage.VERIFIED)
 
     def _shorter(self) -> SearchState | None:
-        """Return the search for the query without its last photo; None for a single photo."""
+        """Return the search for the query without its last photo; None for a single photo, and for one too many."""
         state, query = self._state, self._query
+        if state.n_containing >= self._config.depth.max_shorter:
+            return None
         numbers = view_numbers(self._views)
         n = len(set(numbers)) - 1
         # The regions of a view may be given without its photo, which has no local features then.
@@ -263,7 +265,9 @@ class VerifyingSteps:
                 own=frozenset().union(*own) if own else query.own,
                 own_by_view=own,
             )
-            state.shorter = SearchState(shorter, state.depth, state.candidates, views, state.by_view)
+            state.shorter = SearchState(
+                shorter, state.depth, state.candidates, views, state.by_view, n_containing=state.n_containing + 1
+            )
         return state.shorter
 
     def expand(self, before: SearchResult) -> RetrievingSteps:

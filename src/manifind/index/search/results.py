@@ -250,6 +250,8 @@ class SearchState:
     """The search for the query without its last photo, where it has several."""
     shorter_retrieval: Retrieval | None = None
     """The ranking that the shorter search begins with."""
+    n_containing: int = 0
+    """How many searches for more photos contain this one, each the next."""
 
 
 @dataclass(frozen=True, eq=False)
