@@ -236,12 +236,12 @@ class VerifyingSteps:
         self._complete &= last.complete
         self._advanced |= verifying._advanced
         self.unchecked += last.unchecked_images
-        found = {image: one.ungraded or one for image, one in last.verifications.items()}
-        found = {image: one for image, one in found.items() if one.verified}
+        ungraded = {image: one.ungraded or one for image, one in last.verifications.items()}
+        verified = {image: one for image, one in ungraded.items() if one.verified}
         known = dict(before.verifications)
         if self._complete:
-            known |= yield from self._verify_stored(before, [image for image in found if image not in known])
-        known |= {image: surest((known.get(image, one), one)) for image, one in found.items()}
+            known |= yield from self._verify_stored(before, [image for image in verified if image not in known])
+        known |= {image: surest((known.get(image, one), one)) for image, one in verified.items()}
         return self._with(before, known, Stage.VERIFIED)
 
     def _shorter(self) -> SearchState | None:
