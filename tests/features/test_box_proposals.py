@@ -1,5 +1,7 @@
 """Boxes round what lies at a point of a photo."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,3 +96,13 @@ def test_the_other_boxes_nest_by_score() -> None:
     assert nested_boxes(boxes[:1], np.array([1.0])) == [0]
     nearly = np.array([[0, 0, 10, 10], [0, 0, 13, 13]], np.int32)  # 1.69 times as large
     assert nested_boxes(nearly, np.array([2.0, 1])) == [0]
+
+
+def test_a_photo_of_very_many_superpixels_takes_little_memory() -> None:
+    squares = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
+    tracemalloc.start()
+    try:
+        assert propose_boxes(squares.repeat(13, axis=0).repeat(13, axis=1), 156, 156)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()

@@ -28,6 +28,8 @@ SIDE = 96
 """Pixels of the longer side of the copy on which boxes are compared."""
 SUPERPIXELS = ((80.0, 15), (200.0, 25))
 """Scale and least pixels of superpixels, small and large (Felzenszwalb and Huttenlocher, IJCV 2004)."""
+SUPERPIXELS_AT_ONCE = 16
+"""Superpixels whose shares of all boxes are in memory together, 1 MB each; no box depends on it."""
 COLOURS = 24
 """Colours of a photo's own palette."""
 COLOUR_WIDTH = 8.0
@@ -136,13 +138,21 @@ def measure_boxes(copy: npt.NDArray[np.uint8], boxes: IntArray, point: tuple[int
     tree = _spanning_tree(copy)
     for name, (scale, least) in zip(("small", "large"), SUPERPIXELS, strict=True):
         labels = superpixels(tree, (height, width), scale, least)
-        members = _integral((labels[..., None] == np.arange(labels.max() + 1)).astype(np.float64))
-        within, whole = _sums(members, boxes), members[-1, -1]
-        measured[f"straddling_{name}"] = np.minimum(within, whole - within).sum(axis=1) / area
-    at_point = int(labels[point[1], point[0]])
-    measured["filled"] = within[:, at_point] / area
-    measured["held"] = within[:, at_point] / whole[at_point]
+        straddling = np.zeros(len(boxes))
+        for start in range(0, int(labels.max()) + 1, SUPERPIXELS_AT_ONCE):
+            within, whole = _pixels_within(labels, np.arange(start, start + SUPERPIXELS_AT_ONCE, dtype=np.int32), boxes)
+            straddling += np.minimum(within, whole - within).sum(axis=1)
+        measured[f"straddling_{name}"] = straddling / area
+    at_point, whole = _pixels_within(labels, labels[point[1], point[0], None], boxes)
+    measured["filled"] = at_point[:, 0] / area
+    measured["held"] = at_point[:, 0] / whole[0]
     return measured
+
+
+def _pixels_within(labels: IntArray, chosen: IntArray, boxes: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return how many pixels of some superpixels lie in each box, (n, chosen), and how many they have in all."""
+    members = _integral((labels[..., None] == chosen).astype(np.float64))
+    return _sums(members, boxes), members[-1, -1]
 
 
 def nested_boxes(boxes: IntArray, scores: FloatArray) -> list[int]:
@@ -174,14 +184,14 @@ def superpixels(
             pixel = parent[pixel]
         return pixel
 
-    for one, other, difference in zip(*tree, strict=True):
-        first, second = find(one), find(other)
+    for pixel, neighbour, difference in zip(*tree, strict=True):
+        first, second = find(pixel), find(neighbour)
         if difference <= limit[first] and difference <= limit[second]:
             parent[second] = first
             count[first] += count[second]
             limit[first] = difference + scale / count[first]
-    for one, other in zip(tree[0], tree[1], strict=True):
-        first, second = find(one), find(other)
+    for pixel, neighbour in zip(tree[0], tree[1], strict=True):
+        first, second = find(pixel), find(neighbour)
         if first != second and min(count[first], count[second]) < least:
             parent[second] = first
             count[first] += count[second]
@@ -207,10 +217,10 @@ def _spanning_tree(copy: npt.NDArray[np.uint8]) -> tuple[list[int], list[int], l
         (np.s_[:-1, :-1], np.s_[1:, 1:]),
         (np.s_[:-1, 1:], np.s_[1:, :-1]),
     )
-    one, other = (np.concatenate([numbers[pair[end]].ravel() for pair in pairs]) for end in (0, 1))
+    ends = tuple(np.concatenate([numbers[pair[end]].ravel() for pair in pairs]) for end in (0, 1))
     apart = np.concatenate([np.linalg.norm(colours[a] - colours[b], axis=2).ravel() for a, b in pairs])
     # A weight of 0 would be no edge.
-    tree = minimum_spanning_tree(coo_array((apart + 1e-3, (one, other)), shape=(numbers.size,) * 2).tocsr()).tocoo()
+    tree = minimum_spanning_tree(coo_array((apart + 1e-3, ends), shape=(numbers.size,) * 2).tocsr()).tocoo()
     order = np.argsort(tree.data, kind="stable")
     return tree.row[order].tolist(), tree.col[order].tolist(), tree.data[order].tolist()
 
