@@ -254,7 +254,7 @@ class PartQueries:
         by_photo: dict[int, list[VerifiedPart]] = {}
         for pair in pairs:
             by_photo.setdefault(pair.photo, []).append(pair)
-        queries = cls(np.empty(0, np.intp), [], np.empty(0), [], [])
+        photos, regions, weights, all_wanted, all_ignored = [], [], [], [], []
         for photo, joined in by_photo.items():
             parts = np.stack([pair.part for pair in joined])
             others = np.array([pair.other for pair in joined])
@@ -264,14 +264,12 @@ class PartQueries:
             order = order[(size[order] >= config.min_part) & (size[order] <= config.max_part)]
             for place in dict.fromkeys(order[[0, len(order) // 2]].tolist() if len(order) else []):
                 wanted = np.unique(others[iou(parts, parts[place]) > config.same_part])
-                queries = cls(
-                    np.append(queries.photos, photo),
-                    [*queries.regions, sample.regions_of_part(photo, parts[place], config.query_regions)],
-                    np.append(queries.weights, size[place] ** -0.5),
-                    [*queries.wanted, wanted],
-                    [*queries.ignored, np.setdiff1d(np.append(others, photo), wanted)],
-                )
-        return queries
+                photos.append(photo)
+                regions.append(sample.regions_of_part(photo, parts[place], config.query_regions))
+                weights.append(size[place] ** -0.5)
+                all_wanted.append(wanted)
+                all_ignored.append(np.setdiff1d(np.append(others, photo), wanted))
+        return cls(np.array(photos, np.intp), regions, np.array(weights, np.float64), all_wanted, all_ignored)
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -306,7 +304,7 @@ def judge(
         return {one.name: dict.fromkeys(RANKINGS, 0.0) for one in candidates}
     second = halve_photos(pairs, len(sample))
     halves = [[pair for pair in pairs if second[pair.photo] == second[pair.other] == half] for half in (False, True)]
-    found = {}
+    means_by_candidate = {}
     for done, candidate in enumerate(candidates):
         progress(done)
         precisions = np.zeros((len(RANKINGS), len(queries)))
@@ -318,10 +316,10 @@ def judge(
         else:
             precisions = average_precisions(sample, learn(candidate, ()), queries)
         means = np.average(precisions, axis=1, weights=queries.weights)
-        found[candidate.name] = {
+        means_by_candidate[candidate.name] = {
             ranking: round(100 * mean, 2) for ranking, mean in zip(RANKINGS, means.tolist(), strict=True)
         }
-    return found
+    return means_by_candidate
 
 
 def average_precisions(sample: PhotoSample, whitening: Whitening, queries: PartQueries) -> npt.NDArray[np.float64]:
